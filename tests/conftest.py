@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
@@ -11,6 +12,8 @@ from goldiclip import recipes
 from goldiclip.config import Config
 
 torch.set_num_threads(1)
+hypothesis.settings.register_profile("house", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("house")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from goldiclip.config import Config, Data, Distill, Model, Objective, Optim, Retrieval, Run, Text, Views, Vision, Weights
+from goldiclip.config import (
+    Config,
+    Data,
+    Distill,
+    Model,
+    Objective,
+    Optim,
+    Retrieval,
+    Run,
+    Text,
+    Views,
+    Vision,
+)
 
 VIT_B16 = Model()
 
@@ -24,7 +36,10 @@ def open30m() -> Config:
     """The paper's Open-30M run."""
     config = cc3m()
     return replace(
-        config, recipe="open30m", optim=replace(config.optim, eps=1e-6, weight_decay=0.2), run=replace(config.run, batch=6_400)
+        config,
+        recipe="open30m",
+        optim=replace(config.optim, eps=1e-6, weight_decay=0.2),
+        run=replace(config.run, batch=6_400),
     )
 
 
@@ -42,7 +57,9 @@ def demo() -> Config:
         ),
         data=Data(captions=4, views=Views(num_local=2, local_size=48), workers=1, window_shards=4),
         objective=Objective(
-            retrieval=Retrieval(equal_texts="ignore"), distill=Distill(prototypes=1_024, momentum=0.99), balance="learned"
+            retrieval=Retrieval(equal_texts="ignore"),
+            distill=Distill(prototypes=1_024, momentum=0.99),
+            balance="learned",
         ),
         optim=Optim(lr=1e-3, weight_decay=0.1, scalar_lr=2e-2, warmup_steps=50, clip_norm=1.0),
         run=Run(batch=128, epochs=4, precision="fp32", compile=False, save_every_minutes=2.0),
@@ -137,7 +154,8 @@ def baseline_sigmoid(full: Config) -> Config:
     """SigLIP's loss on the text-agnostic embedding: the plainest dual encoder."""
     config = ablation_ca(full)
     return replace(
-        config, objective=replace(config.objective, retrieval=replace(config.objective.retrieval, text_conditioned=False))
+        config,
+        objective=replace(config.objective, retrieval=replace(config.objective.retrieval, text_conditioned=False)),
     )
 
 
@@ -169,6 +187,8 @@ def recipe(name: str) -> Config:
     run, _, variant = name.partition("/")
     if run not in RUNS or (variant and variant not in VARIANTS):
         near = difflib.get_close_matches(name, names(), n=3, cutoff=0.4)
-        raise ConfigError(f"{name!r} is no recipe; nearest: {', '.join(near) or 'none'}; all: {', '.join(RUNS)} and /{', /'.join(VARIANTS)}")
+        raise ConfigError(
+            f"{name!r} is no recipe; nearest: {', '.join(near) or 'none'}; all: {', '.join(RUNS)} and /{', /'.join(VARIANTS)}"
+        )
     config = RUNS[run]()
     return resolve(replace(VARIANTS[variant](config) if variant else config, recipe=name))

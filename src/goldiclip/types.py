@@ -187,7 +187,9 @@ class Batch:
     def slice(self, start: int, stop: int) -> Batch:
         """Images start..stop with their captions and task texts, as a batch of their own."""
         num_captions = self.captions_per_image
-        first, last = (int(i) for i in torch.searchsorted(self.task_owner, torch.tensor([start, stop]).to(self.task_owner)))
+        first, last = (
+            int(i) for i in torch.searchsorted(self.task_owner, torch.tensor([start, stop]).to(self.task_owner))
+        )
         return replace(
             self,
             global_views=self.global_views[start:stop],

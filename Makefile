@@ -1,0 +1,38 @@
+# make demo    the whole idea on your machine, from nothing but Python
+# make test    the tests; what this machine lacks is skipped by name
+PYTHON ?= python3
+VENV ?= .venv
+EXTRAS ?= dev
+RUN = $(VENV)/bin
+STAMP = $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
+comma := ,
+
+.PHONY: demo test lint types clean
+
+demo: $(VENV)/.installed
+	$(RUN)/goldiclip demo
+
+test: $(STAMP)
+	OMP_NUM_THREADS=1 $(RUN)/python -m pytest $(PYTEST)
+
+lint: $(STAMP)
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+
+types: $(STAMP)
+	$(RUN)/mypy
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "goldiclip needs Python 3.11 or newer; try: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml
+	$(RUN)/pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+$(STAMP): $(VENV)/bin/python pyproject.toml
+	$(RUN)/pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
+	touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,46 @@
+"""A run, written down: one frozen tree of dataclasses, from the model's widths to the checkpoint's schedule.
+
+Recipes build it, `key=value` words on the command line change it, and the run's folder keeps the resolved tree as YAML.
+Nothing here imports torch, so that `--help` is immediate.
+"""
+
+from goldiclip.config.tree import (
+    Config,
+    Data,
+    Distill,
+    Model,
+    Objective,
+    Optim,
+    Retrieval,
+    Run,
+    Text,
+    Views,
+    Vision,
+    Weights,
+    flatten,
+)
+from goldiclip.config.validation import ConfigError, resolve, validate
+from goldiclip.config.words import SCHEMA_VERSION, from_yaml, override, to_yaml
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Config",
+    "ConfigError",
+    "Data",
+    "Distill",
+    "Model",
+    "Objective",
+    "Optim",
+    "Retrieval",
+    "Run",
+    "Text",
+    "Views",
+    "Vision",
+    "Weights",
+    "flatten",
+    "from_yaml",
+    "override",
+    "resolve",
+    "to_yaml",
+    "validate",
+]

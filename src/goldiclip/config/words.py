@@ -1,0 +1,102 @@
+"""From words and YAML to a tree, and back."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from goldiclip.config.tree import Config, flatten
+from goldiclip.config.validation import ConfigError, validate
+
+SCHEMA_VERSION = 1
+
+
+def override(config: Config, words: Sequence[str]) -> Config:
+    """`config` with `optim.lr=1e-3`-like words applied: typed, and with the nearest name when one is unknown."""
+    import tyro
+
+    flags: list[str] = []
+    known = dict(flatten(config))
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise ConfigError(f"{word!r}: expected key=value, such as optim.lr=1e-3")
+        if key not in known:
+            inside = [name for name in known if name.startswith(key + ".")]
+            near = inside or difflib.get_close_matches(key, known, n=3, cutoff=0.5) or _same_leaf(key, known)
+            raise ConfigError(f"{key!r} is no setting; nearest: {', '.join(near[:6]) or 'none'}")
+        flags += _flag(key, known[key], value)
+    if not flags:
+        return validate(config)
+    return validate(_typed(tyro, config, flags))
+
+
+def _same_leaf(key: str, known: Mapping[str, Any]) -> list[str]:
+    leaf = key.rsplit(".", 1)[-1]
+    leaves = difflib.get_close_matches(leaf, {name.rsplit(".", 1)[-1] for name in known}, n=3)
+    return [name for name in known if name.rsplit(".", 1)[-1] in leaves]
+
+
+def _flag(key: str, default: Any, value: str) -> list[str]:
+    if isinstance(default, tuple):
+        return [f"--{key}", *value.strip("()[]").replace(",", " ").split()]
+    return [f"--{key}", value]
+
+
+def _typed(tyro: Any, config: Config, flags: list[str]) -> Config:
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
+            return tyro.cli(
+                Config,
+                args=flags,
+                default=config,
+                config=(tyro.conf.FlagConversionOff, tyro.conf.AvoidSubcommands),
+                use_underscores=True,
+            )
+    except SystemExit as error:
+        message = re.sub(r"[\u2500-\u257f\s]+", " ", re.sub(r"\x1b\[[0-9;]*m", "", printed.getvalue())).strip()
+        raise ConfigError(message) from error
+
+
+def to_yaml(config: Config) -> str:
+    """The resolved tree as YAML that `from_yaml` reads back to an equal one."""
+    return yaml.safe_dump(_plain({"schema": SCHEMA_VERSION, **dataclasses.asdict(config)}), sort_keys=False)
+
+
+def from_yaml(text: str, where: str = "config") -> Config:
+    """Read a tree written by `to_yaml`, or by hand: unknown keys and wrong types are errors that name the field."""
+    found = yaml.safe_load(text)
+    if not isinstance(found, dict):
+        raise ConfigError(f"{where}: expected a mapping of settings, found {type(found).__name__}")
+    schema = found.pop("schema", SCHEMA_VERSION)
+    if schema != SCHEMA_VERSION:
+        raise ConfigError(f"{where}: schema {schema} was written by another version; this one reads {SCHEMA_VERSION}")
+    return override(Config(), [f"{key}={_word(value)}" for key, value in _leaves(found)])
+
+
+def _leaves(found: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in found.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _word(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    return value
