@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from dataclasses import replace
 
 from goldiclip.config import (
     Config,
+    ConfigError,
     Data,
     Distill,
     Model,
@@ -17,6 +19,7 @@ from goldiclip.config import (
     Text,
     Views,
     Vision,
+    resolve,
 )
 
 VIT_B16 = Model()
@@ -180,15 +183,11 @@ def names() -> list[str]:
 
 def recipe(name: str) -> Config:
     """The configuration of `cc3m`, `demo/flair`, …"""
-    import difflib
-
-    from goldiclip.config import ConfigError, resolve
-
     run, _, variant = name.partition("/")
     if run not in RUNS or (variant and variant not in VARIANTS):
         near = difflib.get_close_matches(name, names(), n=3, cutoff=0.4)
-        raise ConfigError(
-            f"{name!r} is no recipe; nearest: {', '.join(near) or 'none'}; all: {', '.join(RUNS)} and /{', /'.join(VARIANTS)}"
-        )
+        nearest = f"nearest: {', '.join(near)}; " if near else ""
+        every = f"{', '.join(RUNS)}, each plain or with /{', /'.join(VARIANTS)}"
+        raise ConfigError(f"{name!r} is no recipe; {nearest}there are {every}")
     config = RUNS[run]()
     return resolve(replace(VARIANTS[variant](config) if variant else config, recipe=name))

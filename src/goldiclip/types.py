@@ -72,7 +72,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Token sequences laid end to end, without padding. Each row begins with SOT and ends with EOT unless it was cut."""
+    """Token sequences laid end to end, without padding. A row begins with SOT and ends with EOT unless it was cut."""
 
     ids: Tensor  # (T,) int64
     lengths: Tensor  # (M,) int64
@@ -276,7 +276,7 @@ class Ranks(Protocol):
     size: int
 
     def gather(self, local: Tensor) -> Tensor:
-        """Every rank's rows, one below the other (ragged counts welcome); gradients flow back to their owners, summed."""
+        """Every rank's rows, one below the other, as many as each has; gradients flow back to their owners, summed."""
         ...
 
     def sum(self, value: Tensor) -> Tensor: ...
