@@ -33,6 +33,12 @@ def test_words_change_what_they_name_with_its_type() -> None:
     assert (config.run.compile, config.model.vision.width) == (True, 48)
 
 
+def test_a_list_of_shards_keeps_braces_and_spaces() -> None:
+    config = override(recipe("tiny"), ["data.train=[a/{00,01}.tar, my shards/{000..009}.tar]"])
+    assert config.data.train == ("a/{00,01}.tar", "my shards/{000..009}.tar")
+    assert from_yaml(to_yaml(config)) == config
+
+
 def test_no_words_change_nothing() -> None:
     assert override(recipe("cc3m"), []) == recipe("cc3m")
 

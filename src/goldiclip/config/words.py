@@ -20,22 +20,30 @@ SCHEMA_VERSION = 1
 
 def override(config: Config, words: Sequence[str]) -> Config:
     """`config` with `optim.lr=1e-3`-like words applied: typed, and with the nearest name when one is unknown."""
-    import tyro
-
-    flags: list[str] = []
-    known = dict(flatten(config))
+    settings = []
     for word in words:
         key, equals, value = word.partition("=")
         if not equals:
             raise ConfigError(f"{word!r}: expected key=value, such as optim.lr=1e-3")
+        settings.append((key, _items(value) if isinstance(dict(flatten(config)).get(key), tuple) else [value]))
+    return _apply(config, settings)
+
+
+def _items(value: str) -> list[str]:
+    """`a.tar,b.tar` and `[0.1, 0.5]` as lists; a comma inside braces belongs to a shard pattern."""
+    inside = value[1:-1] if value[:1] + value[-1:] in ("()", "[]") else value
+    return [item.strip() for item in re.split(r",(?![^{]*\})", inside) if item.strip()]
+
+
+def _apply(config: Config, settings: Sequence[tuple[str, list[str]]]) -> Config:
+    known = dict(flatten(config))
+    for key, _ in settings:
         if key not in known:
             inside = [name for name in known if name.startswith(key + ".")]
             near = inside or difflib.get_close_matches(key, known, n=3, cutoff=0.5) or _same_leaf(key, known)
             raise ConfigError(f"{key!r} is no setting; nearest: {', '.join(near[:6]) or 'none'}")
-        flags += _flag(key, known[key], value)
-    if not flags:
-        return validate(config)
-    return validate(_typed(tyro, config, flags))
+    flags = [word for key, values in settings for word in (f"--{key}", *values)]
+    return validate(_typed(config, flags) if flags else config)
 
 
 def _same_leaf(key: str, known: Mapping[str, Any]) -> list[str]:
@@ -44,13 +52,9 @@ def _same_leaf(key: str, known: Mapping[str, Any]) -> list[str]:
     return [name for name in known if name.rsplit(".", 1)[-1] in leaves]
 
 
-def _flag(key: str, default: Any, value: str) -> list[str]:
-    if isinstance(default, tuple):
-        return [f"--{key}", *value.strip("()[]").replace(",", " ").split()]
-    return [f"--{key}", value]
+def _typed(config: Config, flags: list[str]) -> Config:
+    import tyro
 
-
-def _typed(tyro: Any, config: Config, flags: list[str]) -> Config:
     printed = io.StringIO()
     try:
         with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
@@ -79,19 +83,15 @@ def from_yaml(text: str, where: str = "config") -> Config:
     schema = found.pop("schema", SCHEMA_VERSION)
     if schema != SCHEMA_VERSION:
         raise ConfigError(f"{where}: schema {schema} was written by another version; this one reads {SCHEMA_VERSION}")
-    return override(Config(), [f"{key}={_word(value)}" for key, value in _leaves(found)])
+    return _apply(Config(), list(_leaves(found)))
 
 
-def _leaves(found: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(found: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, list[str]]]:
     for key, value in found.items():
         if isinstance(value, dict):
             yield from _leaves(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}", value
-
-
-def _word(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+            yield f"{prefix}{key}", [str(item) for item in value] if isinstance(value, list) else [str(value)]
 
 
 def _plain(value: Any) -> Any:
