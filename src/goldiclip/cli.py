@@ -34,12 +34,20 @@ def config(recipe: Positional[str], overrides: Positional[tuple[str, ...]] = ())
     print(to_yaml(resolve(override(named(recipe), overrides))), end="")
 
 
+def doctor() -> int:
+    """Say what this machine has, what it lacks for which command, and how to get it."""
+    from goldiclip.doctor import examine, show
+
+    return show(list(examine()))
+
+
 # --- dispatch -------------------------------------------------------------------------------------------------------
 
 # A command, or a group of commands as a dict of its own.
 COMMANDS: dict[str, Callable[..., int | None] | dict[str, Callable[..., int | None]]] = {
     "recipes": recipes,
     "config": config,
+    "doctor": doctor,
 }
 
 

@@ -1,0 +1,50 @@
+"""Every command explains itself, and a mistake is a line, not a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from goldiclip.cli import COMMANDS, main
+
+
+def every_command() -> Iterator[list[str]]:
+    for name, command in COMMANDS.items():
+        yield from ([name, inner] for inner in command) if isinstance(command, dict) else [[name]]
+
+
+@pytest.mark.parametrize("words", every_command(), ids=" ".join)
+def test_every_command_explains_itself(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([*words, "--help"])
+    assert end.value.code == 0
+    assert len(capsys.readouterr().out.splitlines()) > 3
+
+
+def test_the_list_of_commands_names_them_all(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    printed = capsys.readouterr().out
+    assert all(f"• {name}" in printed for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["config", "cc3n"], "cc3m"),
+        (["config", "tiny", "optim.lrr=1"], "optim.lr"),
+    ],
+)
+def test_a_mistake_is_a_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert "Traceback" not in printed
+
+
+def test_config_prints_what_config_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    from goldiclip.config import from_yaml
+
+    assert main(["config", "cc3m/flair", "optim.lr=1e-3"]) == 0
+    assert from_yaml(capsys.readouterr().out).optim.lr == 1e-3

@@ -1,0 +1,35 @@
+"""The doctor finds what is there and says how to get what is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from goldiclip import doctor
+from goldiclip.cli import main
+
+
+def test_a_healthy_machine_is_told_so(tmp_path: Path) -> None:
+    findings = {finding.name: finding for finding in doctor.examine(tmp_path)}
+    assert findings["Python"].verdict == "good"
+    assert findings["torch"].verdict == "good"
+    assert findings["disk"].found.endswith(str(tmp_path))
+    assert all(finding.remedy for finding in findings.values() if finding.verdict != "good")
+
+
+def test_a_missing_package_comes_with_its_command_and_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
+    missing = {finding.name: finding for finding in doctor.examine() if finding.verdict == "missing"}
+    assert "goldiclip[serve]" in missing["faiss"].remedy
+    assert "search" in missing["faiss"].remedy
+
+
+def test_what_stops_everything_makes_the_command_fail(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.show([doctor.Finding("torch", "bad", "not installed", "pip install torch")]) == 1
+    assert "pip install torch" in capsys.readouterr().out
+
+
+def test_the_command_prints_its_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    assert "shared memory" in capsys.readouterr().out
