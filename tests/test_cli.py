@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from goldiclip.cli import COMMANDS, main
 
 
-def every_command() -> Iterator[list[str]]:
-    for name, command in COMMANDS.items():
-        yield from ([name, inner] for inner in command) if isinstance(command, dict) else [[name]]
+def every_command() -> list[list[str]]:
+    return [
+        words
+        for name, command in COMMANDS.items()
+        for words in ([[name, inner] for inner in command] if isinstance(command, dict) else [[name]])
+    ]
 
 
 @pytest.mark.parametrize("words", every_command(), ids=" ".join)
