@@ -231,6 +231,7 @@ class TextFeatures:
     embedding: Tensor  # (M, D) the projected token at EOT
     tokens: Tensor  # (T, D) every projected token: the decoder's input
     lengths: Tensor  # (M,)
+    max_length: int = 0  # the longest row, as in Texts; 0 is read off the lengths, which waits for the device
 
     def __len__(self) -> int:
         return self.embedding.shape[0]

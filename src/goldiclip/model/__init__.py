@@ -1,0 +1,1 @@
+"""The nouns that compute: towers, pooling, decoder, and the container that joins them."""
