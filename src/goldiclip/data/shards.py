@@ -1,0 +1,212 @@
+"""Shards of samples on disk, read at random and written whole.
+
+A shard is a plain webdataset tar. `Shards` reads any of them by position through an index that is built once;
+reading is thread-safe, survives fork and spawn, and keeps a bounded number of files open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from goldiclip.data.index_file import Head, cache_folder, ensure_index, load_index
+from goldiclip.data.schema import MAX_IMAGE_BYTES, MAX_RECORD_BYTES, BadSample, parse_record, read_sample
+from goldiclip.data.shard_paths import NOT_COMPRESSED, ShardError, expand
+from goldiclip.data.shard_writer import ShardWriter, write_shard, write_shards
+from goldiclip.data.tar_index import COUNTS, IMAGE, RECORD, TEXT, Place, TarIndex
+from goldiclip.types import Sample
+
+__all__ = ["BadSample", "ShardError", "ShardWriter", "Shards", "write_shard", "write_shards"]
+
+# Members this close together are fetched by one read.
+_GAP_BYTES = 8 << 10
+_LIMIT = (MAX_IMAGE_BYTES, MAX_RECORD_BYTES, MAX_RECORD_BYTES)
+_TOO_LARGE = ("image too large", "record too large", "record too large")
+
+
+class Shards(Sequence[Sample]):
+    """All samples of some tars, by position. `shards[i]` raises BadSample where there is nothing to train on."""
+
+    def __init__(
+        self,
+        patterns: str | Sequence[str],
+        cache_gigabytes: float = 50.0,
+        *,
+        cache: Path | None = None,
+        open_shards: int = 16,
+    ) -> None:
+        self.paths = expand(patterns)
+        self._cache = Path(cache) if cache else cache_folder()
+        self._cache_gigabytes = cache_gigabytes
+        self._max_open = max(open_shards, 1)
+        heads = self._heads()
+        self.lengths: NDArray[np.int64] = np.array([head.num_samples for head in heads], dtype=np.int64)
+        self.sizes: NDArray[np.int64] = np.array([head.stamp.size for head in heads], dtype=np.int64)
+        self._counts = np.array([[head.counts[name] for name in COUNTS] for head in heads], dtype=np.uint32)
+        self._ends = np.cumsum(self.lengths)
+        self._reset()
+        if not len(self):
+            raise ShardError(
+                f"{self.paths[0]}: no sample in {len(self.paths):,} shards; run `goldiclip shards check` on them"
+            )
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Sample]: ...
+    def __getitem__(self, index: int | slice) -> Sample | list[Sample]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        shard, row = self.locate(index)
+        return self.read(shard, row)
+
+    def locate(self, index: int) -> tuple[int, int]:
+        """The shard and the row in it of a position."""
+        position = index + len(self) if index < 0 else index
+        if not 0 <= position < len(self):
+            raise IndexError(f"sample {index} of {len(self):,}")
+        shard = int(np.searchsorted(self._ends, position, side="right"))
+        return shard, position - int(self._ends[shard]) + int(self.lengths[shard])
+
+    def read(self, shard: int, row: int) -> Sample:
+        """One sample of one shard."""
+        origin = self.paths[shard]
+        try:
+            opened = self._open(shard)
+            place = opened.index.place(row)
+            return _sample(place, opened.members(place, origin), origin)
+        except OSError as error:
+            raise BadSample("read failed", str(error), f"row {row}", origin) from error
+
+    def keys(self, shard: int) -> Iterator[str]:
+        """The keys of one shard, in order."""
+        index = self._open(shard).index
+        return (index.place(row).key for row in range(len(index)))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What the walks over the tars found odd, by reason."""
+        return {name: int(total) for name, total in zip(COUNTS, self._counts.sum(axis=0)) if total}
+
+    def problems(self) -> Iterator[tuple[str, str, int]]:
+        """The same by shard: (path, reason, count)."""
+        for shard, column in np.argwhere(self._counts):
+            yield self.paths[shard], COUNTS[column], int(self._counts[shard, column])
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal shards in equal order wherever they lie: over each one's name, size and number of samples."""
+        digest = hashlib.sha256()
+        for path, size, length in zip(self.paths, self.sizes, self.lengths):
+            digest.update(f"{os.path.basename(path)}\0{size}\0{length}\n".encode())
+        return digest.hexdigest()[:16]
+
+    def __repr__(self) -> str:
+        return f"Shards({len(self):,} samples in {len(self.paths):,} shards, {self.paths[0]}, …)"
+
+    # --- open files ---
+
+    def _heads(self) -> list[Head]:
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            return list(_progress(pool.map(self._head, self.paths), len(self.paths)))
+
+    def _head(self, path: str) -> Head:
+        _refuse_compressed(path)
+        return ensure_index(Path(path), self._cache)[0]
+
+    def _open(self, shard: int) -> OpenShard:
+        if self._process != os.getpid():  # after a fork: another thread may have held the lock
+            self._reset()
+        with self._lock:
+            if shard in self._opened:
+                self._opened.move_to_end(shard)
+                return self._opened[shard]
+        opened = OpenShard(Path(self.paths[shard]), self._cache)
+        with self._lock:
+            self._opened[shard] = opened
+            while len(self._opened) > self._max_open:
+                self._opened.popitem(last=False)  # closed when its last reader lets go
+        return opened
+
+    def _reset(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._opened: OrderedDict[int, OpenShard] = OrderedDict()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_opened", "_process")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+
+class OpenShard:
+    """A descriptor and an index; closes itself when nobody holds it any more."""
+
+    def __init__(self, path: Path, cache: Path) -> None:
+        self.descriptor = -1
+        self.index: TarIndex = load_index(path, cache)
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+    def members(self, place: Place, origin: str) -> list[bytes]:
+        """Image, record and text of a sample, by one read where they lie together."""
+        for size, limit, reason in zip(place.size, _LIMIT, _TOO_LARGE):
+            if size > limit:
+                raise BadSample(reason, f"{size:,} bytes, at most {limit:,}", place.key, origin)
+        spans = [(start, size) for start, size in zip(place.start, place.size) if size] or [(0, 0)]
+        first, last = min(s for s, _ in spans), max(s + n for s, n in spans)
+        if last - first <= sum(size for _, size in spans) + _GAP_BYTES:
+            block = os.pread(self.descriptor, last - first, first)
+            parts = [block[start - first : start - first + size] for start, size in zip(place.start, place.size)]
+        else:
+            parts = [
+                os.pread(self.descriptor, size, start) if size else b"" for start, size in zip(place.start, place.size)
+            ]
+        if [len(part) for part in parts] != list(place.size):
+            raise BadSample("shard changed", "it is shorter than when it was indexed", place.key, origin)
+        return parts
+
+
+def _sample(place: Place, parts: list[bytes], origin: str) -> Sample:
+    if not place.has(IMAGE):
+        raise BadSample("no image", "no .jpg, .jpeg, .png or .webp under this key", place.key, origin)
+    if not parts[IMAGE]:
+        raise BadSample("empty image", "zero bytes", place.key, origin)
+    record = parse_record(parts[RECORD], place.key, origin) if place.has(RECORD) else {}
+    if parts[TEXT] and "captions" not in record and "raw_caption" not in record and "caption" not in record:
+        record["caption"] = parts[TEXT].decode("utf-8", "replace")
+    return read_sample(place.key, parts[IMAGE], record, origin)
+
+
+def _refuse_compressed(path: str) -> None:
+    with open(path, "rb") as file:
+        magic = file.read(6)
+    if magic.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"PK\x03\x04")):
+        raise ShardError(f"{path}: {NOT_COMPRESSED}")
+
+
+def _progress(items: Iterable[Head], total: int) -> Iterable[Head]:
+    if total < 64 or not sys.stderr.isatty():
+        return items
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(items, "reading shard indices", total=total, console=Console(stderr=True), transient=True)
