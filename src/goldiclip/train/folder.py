@@ -1,0 +1,141 @@
+"""A run's folder, and the rules that keep two runs from being taken for one.
+
+    RUN/config.yaml   log.jsonl   checkpoints/   encoder/   report.html
+
+A new run never enters a folder that holds one. A resumed run keeps its recipe; only what touches no number may change.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from goldiclip.config import Config, ConfigError, flatten, from_yaml, to_yaml
+from goldiclip.train.checkpoint import newest, write_durably
+from goldiclip.train.launch import is_restarted
+
+# What a resumed run may change: how it computes, saves and shows, never what it learns from what.
+CHANGEABLE = (
+    "run.name",
+    "run.micro_batch",
+    "run.compile",
+    "run.checkpoint_activations",
+    "run.layout",
+    "run.save_",
+    "run.keep_",
+    "run.evaluate_every_steps",
+    "run.alarm_drop",
+    "run.log_every_steps",
+    "run.sinks",
+    "data.workers",
+    "data.cache_gigabytes",
+    "data.train",  # the folder may have moved: the fingerprint tells whether the data did
+    "data.held_out",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    path: Path
+    resumes: bool
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def start(self) -> Path:
+        """The weights the run began from, where it needs them again at its end."""
+        return self.path / "start"
+
+    @property
+    def encoder(self) -> Path:
+        return self.path / "encoder"
+
+
+def open_folder(
+    config: Config, out: Path | None, resume: Path | None, requeue: bool = False
+) -> tuple[RunFolder, Config]:
+    """The folder of this run and the configuration it goes on with; an error when two runs would be mixed."""
+    if resume is not None:
+        return _resumed(resume, config)
+    path = out or Path("runs") / (config.run.name or config.recipe.replace("/", "-") or "run")
+    if (path / "config.yaml").exists():
+        if requeue or (is_restarted(os.environ) and _token_of(path) == launch_token(os.environ)):
+            return _continued(path, config)
+        raise FileExistsError(
+            f"{path} holds a run already: continue it with --resume {path}, or name another folder with --out"
+        )
+    if path.exists() and any(entry.name != "launch.json" for entry in path.iterdir()):
+        raise FileExistsError(f"{path} is not empty and holds no run: name another folder with --out")
+    path.mkdir(parents=True, exist_ok=True)
+    write_durably(path / "launch.json", json.dumps({"token": launch_token(os.environ), "versions": versions()}))
+    write_durably(path / "config.yaml", to_yaml(config))
+    return RunFolder(path, resumes=False), config
+
+
+def _resumed(path: Path, config: Config) -> tuple[RunFolder, Config]:
+    if not (path / "config.yaml").is_file():
+        raise FileNotFoundError(f"{path} holds no run (no config.yaml): --resume takes the folder of an earlier run")
+    newest(path)
+    return _continued(path, config)
+
+
+def _continued(path: Path, config: Config) -> tuple[RunFolder, Config]:
+    """Go on in `path`: from its newest checkpoint, or from the start when it was stopped before the first."""
+    before = from_yaml((path / "config.yaml").read_text(), str(path / "config.yaml"))
+    changed = changes(before, config)
+    forbidden = [name for name in changed if not name.startswith(CHANGEABLE)]
+    if forbidden:
+        told = "; ".join(f"{name} was {changed[name][0]} and is {changed[name][1]}" for name in forbidden[:4])
+        raise ConfigError(
+            f"{path / 'config.yaml'}: {told}: a resumed run keeps its recipe; leave that out, "
+            f"or start a new run from these weights: --init {path} --out ANOTHER"
+        )
+    if changed:
+        write_durably(path / "config.yaml", to_yaml(config))
+    return RunFolder(path, resumes=bool(list((path / "checkpoints").glob("step-*/state.json")))), config
+
+
+def changes(before: Config, after: Config) -> dict[str, tuple[object, object]]:
+    """The settings in which two configurations differ."""
+    was = dict(flatten(before))
+    return {name: (was[name], value) for name, value in flatten(after) if was[name] != value}
+
+
+def _token_of(path: Path) -> str | None:
+    file = path / "launch.json"
+    return json.loads(file.read_text()).get("token") if file.is_file() else None
+
+
+def launch_token(environment: Mapping[str, str]) -> str:
+    """What a job's restarts have in common and two jobs have not."""
+    run = environment.get("TORCHELASTIC_RUN_ID", "none")
+    job = environment.get("SLURM_JOB_ID") or (run if run != "none" else None)
+    return job or f"{socket.gethostname()}:{os.getppid()}"
+
+
+def versions() -> dict[str, str]:
+    """What wrote a run: kept in its checkpoints and its report."""
+    return {
+        "goldiclip": importlib.metadata.version("goldiclip"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+    }

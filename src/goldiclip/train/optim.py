@@ -1,0 +1,171 @@
+"""AdamW over a partition of the parameters: every trainable one is in exactly one group, and the groups say why."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from goldiclip.config import Config, ConfigError, Optim
+
+Kind = Literal["decay", "no_decay", "scalar"]
+
+# Matrices by shape that take no decay all the same: class and register tokens, W.
+UNDECAYED = ("cls_token", "reg_token", "prototypes")
+# The parts of a learner by how their parameters' names begin; gradient norms are logged per part.
+PARTS = {
+    "student.image.": "vision",
+    "student.text.": "text",
+    "student.pooling.": "pooling",
+    "student.decoder.": "decoder",
+    "student.head.": "decoder",
+    "prototypes.": "prototypes",
+    "student.scale.": "scalars",
+    "balance.": "scalars",
+}
+
+
+def kind_of(name: str, parameter: Tensor) -> Kind:
+    """What AdamW does with a parameter: a scalar has its own rate; vectors, tokens and prototypes are not decayed."""
+    if part_of(name) == "scalars":
+        return "scalar"
+    words = name.split(".")
+    if parameter.ndim < 2 or any(word in UNDECAYED for word in words):
+        return "no_decay"
+    return "decay"
+
+
+def part_of(name: str) -> str:
+    """The part of the learner a parameter belongs to."""
+    return next((part for start, part in PARTS.items() if name.startswith(start)), name.split(".")[0])
+
+
+def depth_of(name: str, depths: Mapping[str, int]) -> int:
+    """Blocks between a parameter and the top of its tower; 0 for the top block and for everything outside a tower."""
+    part = part_of(name)
+    if part not in depths:
+        return 0
+    block = _BLOCK.search(name)
+    if block:
+        return depths[part] - 1 - int(block[1])
+    return depths[part] if _is_below(name) else 0
+
+
+_BLOCK = re.compile(r"\bblocks\.(\d+)\.")
+_BELOW = re.compile(r"\b(patch_embed|pos_embed|cls_token|reg_token|norm_pre|token_embedding|position_embedding)\b")
+
+
+def _is_below(name: str) -> bool:
+    return _BELOW.search(name) is not None
+
+
+def tower_depths(names: Iterable[str]) -> dict[str, int]:
+    """Blocks of the vision and of the text tower, counted in the names of their parameters."""
+    depths: dict[str, int] = {}
+    for name in names:
+        block = _BLOCK.search(name)
+        if block and part_of(name) in ("vision", "text"):
+            depths[part_of(name)] = max(depths.get(part_of(name), 0), int(block[1]) + 1)
+    return depths
+
+
+def lock(learner: nn.Module, towers: Literal["none", "vision", "text", "both"]) -> list[str]:
+    """Freeze the towers named; projections, pooling, decoder and scalars stay trainable. Returns what was frozen."""
+    locked = {"none": (), "both": ("vision", "text")}.get(towers, (towers,))
+    frozen = []
+    for name, parameter in learner.named_parameters():
+        inside = part_of(name) in locked and not _is_projection(name)
+        if inside and parameter.requires_grad:
+            parameter.requires_grad_(False)
+            frozen.append(name)
+    return frozen
+
+
+def _is_projection(name: str) -> bool:
+    return re.search(r"\.(key|value|projection)\.", name) is not None
+
+
+def parameter_groups(learner: nn.Module, optim: Optim) -> list[dict[str, Any]]:
+    """The partition: one group per kind and layer depth. `peak_lr` is what the schedule multiplies."""
+    trainable = {name: parameter for name, parameter in learner.named_parameters() if parameter.requires_grad}
+    if not trainable:
+        raise ConfigError(f"optim.lock is {optim.lock!r} and leaves nothing to train")
+    depths = tower_depths(trainable)
+    grouped: dict[tuple[Kind, int], list[str]] = defaultdict(list)
+    for name, parameter in trainable.items():
+        kind = kind_of(name, parameter)
+        depth = 0 if kind == "scalar" or optim.layer_decay == 1 else depth_of(name, depths)
+        grouped[kind, depth].append(name)
+    groups = [_group(kind, depth, names, trainable, optim) for (kind, depth), names in sorted(grouped.items())]
+    held = [name for group in groups for name in group["names"]]
+    assert sorted(held) == sorted(trainable), "a parameter is in no group, or in two"
+    return groups
+
+
+def _group(kind: Kind, depth: int, names: list[str], parameters: Mapping[str, Tensor], optim: Optim) -> dict[str, Any]:
+    lr = optim.scalar_lr if kind == "scalar" else optim.lr * optim.layer_decay**depth
+    return {
+        "params": [parameters[name] for name in names],
+        "names": names,
+        "kind": kind,
+        "peak_lr": lr,
+        "lr": lr,
+        "weight_decay": optim.weight_decay if kind == "decay" else 0.0,
+    }
+
+
+def build_optimizer(learner: nn.Module, config: Config) -> torch.optim.AdamW:
+    """AdamW, fused, with its state laid out at once: a checkpoint of step 0 has the form of every later one."""
+    groups = parameter_groups(learner, config.optim)
+    optimizer = torch.optim.AdamW(
+        groups, lr=config.optim.lr, betas=config.optim.betas, eps=config.optim.eps, fused=True, weight_decay=0.0
+    )
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            optimizer.state[parameter] = {
+                "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+    return optimizer
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, share: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = group["peak_lr"] * share
+
+
+def named_gradients(learner: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    for name, parameter in learner.named_parameters():
+        if parameter.grad is not None:
+            yield name, parameter.grad
+
+
+def gradient_norms(learner: nn.Module) -> dict[str, Tensor]:
+    """The norm of each part's gradient, over all ranks' shards; on the device, so that nobody waits."""
+    parts: dict[str, list[Tensor]] = defaultdict(list)
+    for name, gradient in named_gradients(learner):
+        parts[part_of(name)].append(gradient)
+    return {part: _norm(gradients) for part, gradients in parts.items()}
+
+
+def _norm(tensors: Sequence[Tensor]) -> Tensor:
+    norm = nn.utils.get_total_norm(tensors)
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+
+def clip_gradients(learner: nn.Module, norms: Mapping[str, Tensor], largest: float) -> None:
+    """Scale the gradients down to a joint norm of at most `largest`. The σ of the balance neither count nor shrink."""
+    gradients = [gradient for name, gradient in named_gradients(learner) if not name.startswith("balance.")]
+    norm = _norm(gradients)
+    scale = (largest / (norm + 1e-6)).clamp(max=1.0)
+    torch._foreach_mul_([_local(gradient) for gradient in gradients], scale.to(gradients[0].device))
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
