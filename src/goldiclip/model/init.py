@@ -82,5 +82,16 @@ def _reset_modules(model: nn.Module, seed: int) -> None:
             parameter.zero_()
 
 
+def reset_buffers(model: nn.Module) -> None:
+    """Compute anew what modules keep beside their parameters, after `to_empty`."""
+    for name, module in model.named_modules():
+        if not any(True for _ in module.buffers(recurse=False)):
+            continue
+        reset = getattr(module, "init_non_persistent_buffers", None) or getattr(module, "reset_parameters", None)
+        if reset is None:
+            raise TypeError(f"{name} ({type(module).__name__}) has buffers and no way to compute them anew")
+        reset()
+
+
 def _seed(seed: int, name: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:7], "big")

@@ -25,8 +25,11 @@ from goldiclip.model.clip_layout import (
     text_rows,
     vision_rows,
 )
+from goldiclip.model.folder import load_model, save_model
 from goldiclip.model.goldiclip import GoldiCLIP
 from goldiclip.model.weights import Report, Show, Source, Weights, WeightsError, fill, read_weights
+
+__all__ = ["from_cosmos", "from_flair", "from_open_clip", "from_timm", "load_model", "save_model", "to_open_clip"]
 
 NO_BIAS = "trained with a softmax, hence without a logit bias"
 
