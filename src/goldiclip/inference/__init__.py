@@ -1,0 +1,1 @@
+"""A trained model at work: embeddings and scores, heatmaps and masks, captions, answers and boxes."""

@@ -1,0 +1,257 @@
+"""A trained model at work: pictures and words in; embeddings, scores, heatmaps, captions, answers and boxes out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from goldiclip.data.tasks import parse_box, prompt_tokens
+from goldiclip.data.tokenizer import Tokenizer
+from goldiclip.data.views import render
+from goldiclip.inference.generate import Generated, generate
+from goldiclip.inference.grammar import BoxGrammar
+from goldiclip.inference.pictures import Fit, Picture, batches, each, pixels
+from goldiclip.model.goldiclip import GoldiCLIP
+from goldiclip.types import Box, Encoder, ImageFeatures, TextFeatures
+
+
+class TextTruncated(UserWarning):
+    """A text was longer than the text tower reads, and its end was not looked at."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the decoder said, and the geometric mean of its tokens' probabilities."""
+
+    text: str
+    confidence: float
+    finished: bool
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where a phrase is: the box in pixels of the picture, x0, y0, x1, y1."""
+
+    box: Box
+    confidence: float
+
+
+class Engine:
+    """Any `Encoder` with what surrounds it: its tokenizer, its picture size, a device and a precision."""
+
+    def __init__(
+        self,
+        model: Encoder,
+        *,
+        image_size: int,
+        context: int = 77,
+        device: str | torch.device = "auto",
+        precision: str = "fp32",
+        batch: int = 64,
+        normalise: Callable[[Tensor], Tensor] = render,
+        tokenizer: Tokenizer | None = None,
+    ) -> None:
+        if precision not in ("fp32", "bf16"):
+            raise ValueError(f"precision is {precision!r}; allowed: fp32, bf16")
+        self.device = _device(device)
+        self.precision = precision
+        self.model = model
+        if isinstance(model, torch.nn.Module):
+            model.to(self.device).eval()
+        self.tokenizer = tokenizer or Tokenizer(context)
+        self.image_size, self.batch, self.normalise = image_size, batch, normalise
+
+    @classmethod
+    def load(cls, path: str | Path, **options: Any) -> Engine:
+        """From an encoder folder, a run's folder, or a hub name `owner/model`."""
+        from goldiclip.model.pretrained import load_model
+
+        model, config = load_model(find_encoder(path))
+        return cls(model, image_size=config.model.vision.image_size, context=config.model.text.context, **options)
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        return self.model.modes
+
+    # --- features ---------------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def encode_images(self, pictures: Picture | Iterable[Picture], how: Fit = "crop") -> ImageFeatures:
+        """Features of one picture or several, in order, on this engine's device."""
+        parts = list(self.stream_images(pictures, how))
+        if not parts:
+            raise ValueError("no pictures: expected at least one")
+        return join(parts)
+
+    @torch.inference_mode()
+    def stream_images(self, pictures: Picture | Iterable[Picture], how: Fit = "crop") -> Iterator[ImageFeatures]:
+        """Features of any number of pictures, a batch at a time."""
+        for views in batches(each(pictures), self.image_size, self.batch, how):
+            with self._autocast():
+                yield self.model.encode_image(self.normalise(views.to(self.device)))
+
+    @torch.inference_mode()
+    def encode_texts(self, texts: str | Sequence[str]) -> TextFeatures:
+        """Features of one text or several. What is longer than the tower reads is cut, with a warning that says so."""
+        rows = self.tokenizer.encode([texts] if isinstance(texts, str) else texts)
+        if num_cut := int(rows.truncated.sum()):
+            message = f"{num_cut} of {len(rows)} texts exceed {self.tokenizer.context} tokens; their ends were cut"
+            warnings.warn(message, TextTruncated, stacklevel=2)
+        parts = []
+        for start in range(0, len(rows), 8 * self.batch):
+            with self._autocast():
+                piece = rows.slice(start, min(start + 8 * self.batch, len(rows)))
+                parts.append(self.model.encode_text(piece.to(self.device)))
+        return TextFeatures(
+            embedding=torch.cat([part.embedding for part in parts]),
+            tokens=torch.cat([part.tokens for part in parts]),
+            lengths=torch.cat([part.lengths for part in parts]),
+            max_length=rows.max_length,
+        )
+
+    def embed_images(self, pictures: Picture | Iterable[Picture]) -> Tensor:
+        """Text-agnostic embeddings (N, D), of length 1, in float32."""
+        parts = [part.embedding for part in self.stream_images(pictures)]
+        return F.normalize(torch.cat(parts).float(), dim=-1)
+
+    def embed_texts(self, texts: str | Sequence[str]) -> Tensor:
+        """Text embeddings (N, D), of length 1, in float32."""
+        return F.normalize(self.encode_texts(texts).embedding.float(), dim=-1)
+
+    @torch.inference_mode()
+    def score(
+        self,
+        images: ImageFeatures | Picture | Sequence[Picture],
+        texts: TextFeatures | str | Sequence[str],
+        mode: str | None = None,
+    ) -> Tensor:
+        """Logits (images, texts): text-conditioned where the model can, unless `mode` says otherwise."""
+        image = images if isinstance(images, ImageFeatures) else self.encode_images(images)
+        text = texts if isinstance(texts, TextFeatures) else self.encode_texts(texts)
+        with self._autocast():
+            return self.model.score(image, text, mode or self.modes[0]).float()
+
+    # --- where things are -------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def heatmap(self, picture: Picture, phrases: str | Sequence[str], kind: str = "attention") -> Tensor:
+        """(phrases, H, W): how much each pixel's patch has to do with each phrase, at the picture's own size.
+
+        kind  attention   share of the text's attention; what the picture does not show goes to the sink, not here
+              patch       cosine of each patch with the text, by the value path
+        """
+        image = pixels(picture)
+        features, text = self.encode_images([image], how="whole"), self.encode_texts(phrases)
+        if kind == "attention":
+            maps = self._pooled().condition(features, text).attention[0]
+        elif kind in ("patch", "patch_sink"):
+            maps = self.model.score(features, text, kind)[0]
+        else:
+            raise ValueError(f"kind is {kind!r}; allowed: attention, patch, patch_sink")
+        maps = maps.float().unflatten(-1, features.grid)[None]
+        return F.interpolate(maps, tuple(image.shape[1:]), mode="bicubic", align_corners=False)[0]
+
+    # --- what the decoder says --------------------------------------------------------------------------------------
+
+    def caption(self, pictures: Picture | Sequence[Picture], beams: int = 1) -> list[Said]:
+        """A short caption of each picture."""
+        return self._say(pictures, "cap", "", beams)
+
+    def ask(self, pictures: Picture | Sequence[Picture], question: str, beams: int = 1) -> list[Said]:
+        """The answer to one question about each picture."""
+        return self._say(pictures, "vqa", question.strip().rstrip("?").strip() + "?", beams)
+
+    def _say(self, pictures: Picture | Sequence[Picture], task: str, subject: str, beams: int) -> list[Said]:
+        prompt = self._prompt(task, subject, room_after=8)
+        return [
+            Said(self.tokenizer.decode(g.ids), g.confidence, g.finished)
+            for g in self._generate(pictures, prompt, beams)
+        ]
+
+    def locate(self, picture: Picture, phrase: str, beams: int = 3) -> Located:
+        """The box of a phrase. The whole picture is looked at, and only boxes can be said."""
+        image = pixels(picture)
+        prompt = self._prompt("ref", phrase, room_after=18)
+        grammar = BoxGrammar(self.tokenizer, self.image_size)
+        (said,) = self._generate([image], prompt, beams, how="whole", grammar=grammar)
+        found = parse_box(self.tokenizer.decode(said.ids))
+        assert found is not None, "the grammar lets nothing but a box be said"
+        height, width = image.shape[1:]
+        x0, y0, x1, y1 = ((corner + 0.5) / self.image_size for corner in found)
+        return Located((x0 * width, y0 * height, x1 * width, y1 * height), said.confidence)
+
+    def _prompt(self, task: str, subject: str, room_after: int) -> list[int]:
+        prompt = prompt_tokens(self.tokenizer, task, subject, room=self.tokenizer.context - room_after)
+        if len(prompt) < len(prompt_tokens(self.tokenizer, task, subject)):
+            message = f"{subject[:40]!r}… is too long for a {task} prompt; its end was cut"
+            warnings.warn(message, TextTruncated, stacklevel=4)
+        return prompt
+
+    @torch.inference_mode()
+    def _generate(
+        self, pictures: Picture | Sequence[Picture], prompt: list[int], beams: int, how: Fit = "crop", **options: Any
+    ) -> list[Generated]:
+        said: list[Generated] = []
+        for features in self.stream_images(pictures, how):
+            with self._autocast():
+                said += generate(self._pooled(), features.keys, prompt, end=self.tokenizer.eot, beams=beams, **options)
+        return said
+
+    def _pooled(self) -> GoldiCLIP:
+        if not isinstance(self.model, GoldiCLIP):
+            raise ValueError(
+                f"a {type(self.model).__name__} has no text-conditioned pooling and no decoder; "
+                f"it can score by {', '.join(self.modes)}"
+            )
+        return self.model
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        return torch.autocast(self.device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
+
+
+def join(parts: Sequence[ImageFeatures]) -> ImageFeatures:
+    """Batches of features as one."""
+    return ImageFeatures(
+        embedding=torch.cat([part.embedding for part in parts]),
+        keys=torch.cat([part.keys for part in parts]),
+        values=torch.cat([part.values for part in parts]),
+        grid=parts[0].grid,
+    )
+
+
+def find_encoder(path: str | Path) -> Path:
+    """The encoder folder that a path or hub name means: the folder itself, or the one inside a run's folder."""
+    folder = Path(path)
+    for candidate in (folder, folder / "encoder"):
+        if (candidate / "model.safetensors").is_file():
+            return candidate
+    if folder.exists():
+        raise FileNotFoundError(f"{folder}: no model.safetensors in it; expected an encoder folder or a finished run")
+    if str(path).count("/") == 1 and not str(path).startswith((".", "/", "~")):
+        return _from_hub(str(path))
+    raise FileNotFoundError(f"{folder}: no such folder; expected an encoder folder, a run, or a hub name owner/model")
+
+
+def _from_hub(name: str) -> Path:
+    import huggingface_hub
+
+    try:
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=["*.safetensors", "*.yaml", "*.md"]))
+    except Exception as error:  # the hub's client raises many kinds, all of which mean that it is not to be had
+        raise FileNotFoundError(f"{name}: no such folder here, and the hub did not give it: {error}") from error
+
+
+def _device(device: str | torch.device) -> torch.device:
+    if device != "auto":
+        return torch.device(device)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
