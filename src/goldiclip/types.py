@@ -176,6 +176,7 @@ class Batch:
     task_owner: Tensor  # (len(task_texts),) int64 index of the image here
     samples: int = 0  # samples the whole run has seen when this batch is done
     counts: Mapping[str, int] = field(default_factory=dict)
+    num_targets: tuple[int, ...] = ()  # target tokens of each decoder task: Python numbers, which `to` fills in
 
     def __len__(self) -> int:
         return self.global_views.shape[0]
@@ -202,10 +203,21 @@ class Batch:
             task=self.task[first:last],
             task_owner=self.task_owner[first:last] - start,
             counts={},
+            num_targets=(),
         )
 
+    def count_targets(self) -> Tensor:
+        """(tasks,) int64: the tokens each decoder task has to predict here; a text's first token is never one."""
+        starts = self.task_texts.target_start
+        if starts is None:
+            return self.task.new_zeros(len(DECODER_TASKS))
+        per_text = (self.task_texts.lengths - starts.clamp(min=1)).clamp(min=0)
+        return ((torch.arange(len(DECODER_TASKS), device=self.task.device)[:, None] == self.task) * per_text).sum(1)
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
-        return _move(self, device, non_blocking)
+        """This batch on a device, its targets counted before they leave, so that nobody has to ask the device."""
+        counted = self if self.num_targets else replace(self, num_targets=tuple(self.count_targets().tolist()))
+        return _move(counted, device, non_blocking)
 
     def pin_memory(self) -> Batch:
         return _map_tensors(self, Tensor.pin_memory)
