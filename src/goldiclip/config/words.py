@@ -35,7 +35,7 @@ def _items(value: str) -> list[str]:
     return [item.strip() for item in re.split(r",(?![^{]*\})", inside) if item.strip()]
 
 
-def _apply(config: Config, settings: Sequence[tuple[str, list[str]]]) -> Config:
+def _apply(config: Config, settings: Sequence[tuple[str, list[str]]], to_train: bool = True) -> Config:
     known = dict(flatten(config))
     for key, _ in settings:
         if key not in known:
@@ -43,7 +43,8 @@ def _apply(config: Config, settings: Sequence[tuple[str, list[str]]]) -> Config:
             near = inside or difflib.get_close_matches(key, known, n=3, cutoff=0.5) or _same_leaf(key, known)
             raise ConfigError(f"{key!r} is no setting; nearest: {', '.join(near[:6]) or 'none'}")
     flags = [word for key, values in settings for word in (f"--{key}", *values)]
-    return validate(_typed(config, flags) if flags else config)
+    changed = _typed(config, flags) if flags else config
+    return validate(changed) if to_train else changed
 
 
 def _same_leaf(key: str, known: Mapping[str, Any]) -> list[str]:
@@ -75,15 +76,18 @@ def to_yaml(config: Config) -> str:
     return yaml.safe_dump(_plain({"schema": SCHEMA_VERSION, **dataclasses.asdict(config)}), sort_keys=False)
 
 
-def from_yaml(text: str, where: str = "config") -> Config:
-    """Read a tree written by `to_yaml`, or by hand: unknown keys and wrong types are errors that name the field."""
+def from_yaml(text: str, where: str = "config", *, to_train: bool = True) -> Config:
+    """Read a tree written by `to_yaml`, or by hand: unknown keys and wrong types are errors that name the field.
+
+    `to_train=False` for a record of how a model was trained: parts that it has since been stripped of are no error.
+    """
     found = yaml.safe_load(text)
     if not isinstance(found, dict):
         raise ConfigError(f"{where}: expected a mapping of settings, found {type(found).__name__}")
     schema = found.pop("schema", SCHEMA_VERSION)
     if schema != SCHEMA_VERSION:
         raise ConfigError(f"{where}: schema {schema} was written by another version; this one reads {SCHEMA_VERSION}")
-    return _apply(Config(), list(_leaves(found)))
+    return _apply(Config(), list(_leaves(found)), to_train)
 
 
 def _leaves(found: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, list[str]]]:

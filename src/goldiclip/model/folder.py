@@ -40,7 +40,7 @@ def load_model(folder: str | Path) -> tuple[GoldiCLIP, Config]:
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder / name}: no such file; expected a folder with {CONFIG} and {WEIGHTS}")
-    config = from_yaml((folder / CONFIG).read_text(), where=str(folder / CONFIG))
+    config = from_yaml((folder / CONFIG).read_text(), where=str(folder / CONFIG), to_train=False)
     try:
         tensors = load_file(folder / WEIGHTS)
     except SafetensorError as error:

@@ -69,6 +69,8 @@ class Pooling(nn.Module):
         if what not in uses:
             raise ValueError(f"pooling cannot give {what!r}; it gives {', '.join(uses)}")
         if pairs is not None:
+            if what != "cosine":
+                raise ValueError(f"pairs are scored by cosine, not by {what!r}")
             return self._cosine_pairs(texts, keys, values, pairs)
         return uses[what](texts, keys, values)
 
@@ -90,7 +92,7 @@ class Pooling(nn.Module):
 
     def _pooled(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """(B, M, D) of projected queries, keys and values."""
-        queries = queries.expand(len(keys), -1, -1, -1)
+        queries = queries.expand(keys.shape[0], -1, -1, -1)
         keys, values = F.pad(keys, (0, 0, 0, 1)), F.pad(values, (0, 0, 0, 1))
         pooled = F.scaled_dot_product_attention(queries, keys, values)
         return self.out(pooled.transpose(1, 2).flatten(2))

@@ -60,7 +60,7 @@ class VisionTower(nn.Module):
     def _with_positions(self, patches: Tensor) -> Tensor:
         tower, grid = self.tower, (patches.shape[1], patches.shape[2])
         tokens = (tower.cls_token, tower.reg_token)
-        prefix = [token.expand(len(patches), -1, -1) for token in tokens if token is not None]
+        prefix = [token.expand(patches.shape[0], -1, -1) for token in tokens if token is not None]
         patches = patches.flatten(1, 2)
         if tower.pos_embed is None:
             return torch.cat([*prefix, patches], 1)
