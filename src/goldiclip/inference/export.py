@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -191,15 +192,17 @@ def _export_graph(path: Path, graph: nn.Module, inputs: dict[str, Tensor], outpu
     free = {name: {0: torch.export.Dim(f"num_{name}", min=1)} for name in inputs}
     if "keys" in free:  # an image's keys and values come together
         free["values"] = free["keys"]
-    program = torch.onnx.export(
-        graph.eval(),
-        tuple(inputs.values()),
-        input_names=list(inputs),
-        output_names=outputs,
-        dynamic_shapes=tuple(free.values()),
-        dynamo=True,
-        verbose=False,
-    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "# The axis name")  # keys and values share one
+        program = torch.onnx.export(
+            graph.eval(),
+            tuple(inputs.values()),
+            input_names=list(inputs),
+            output_names=outputs,
+            dynamic_shapes=tuple(free.values()),
+            dynamo=True,
+            verbose=False,
+        )
     assert program is not None
     program.save(str(path))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
