@@ -43,6 +43,10 @@ class Head:
     key_bytes: int
     counts: dict[str, int]
 
+    @classmethod
+    def of(cls, index: TarIndex, stamp: Stamp) -> Head:
+        return cls(stamp, len(index), len(index.keys), index.counts)
+
     @property
     def file_bytes(self) -> int:
         return _HEAD.size + self.num_samples * SAMPLE.itemsize + self.key_bytes
@@ -73,7 +77,7 @@ def ensure_index(shard: Path, cache: Path) -> tuple[Head, Path | None]:
             return write_index(index, stamp, path), path
         except OSError:
             continue
-    return Head(stamp, len(index), len(index.keys), index.counts), None
+    return Head.of(index, stamp), None
 
 
 def load_index(shard: Path, cache: Path) -> TarIndex:
@@ -98,33 +102,42 @@ def read_head(path: Path) -> Head | None:
     """The head of an index file; None when there is none or it is not one of ours."""
     try:
         with open(path, "rb") as file:
-            raw = file.read(_HEAD.size)
-            size = os.fstat(file.fileno()).st_size
+            return _parse_head(file.read(_HEAD.size), os.fstat(file.fileno()).st_size)
     except OSError:
         return None
+
+
+def read_index(path: Path, stamp: Stamp) -> TarIndex | None:
+    """A whole index, unless it is missing, damaged, or of another content than `stamp` says."""
+    try:
+        payload = path.read_bytes()
+    except OSError:
+        return None
+    head = _parse_head(payload[: _HEAD.size], len(payload))
+    return parse_index(payload, stamp.size) if head is not None and head.stamp == stamp else None
+
+
+def parse_index(payload: bytes, size: int) -> TarIndex | None:
+    """The index in these bytes, if it is of a tar of this size and everything it names lies inside."""
+    head = _parse_head(payload[: _HEAD.size], len(payload))
+    if head is None or head.stamp.size != size:
+        return None
+    samples = np.frombuffer(payload, dtype=SAMPLE, count=head.num_samples, offset=_HEAD.size)
+    in_tar = (samples["start"] <= size).all() and (samples["start"] + samples["size"] <= size).all()
+    return TarIndex(samples, payload[len(payload) - head.key_bytes :], head.counts) if in_tar else None
+
+
+def _parse_head(raw: bytes, file_size: int) -> Head | None:
     if len(raw) < _HEAD.size:
         return None
     magic, version, _, tar_size, tag, num_samples, key_bytes, *counts = _HEAD.unpack(raw)
     head = Head(Stamp(tar_size, tag), num_samples, key_bytes, dict(zip(COUNTS, counts)))
-    return head if (magic, version, size) == (_MAGIC, VERSION, head.file_bytes) else None
-
-
-def read_index(path: Path, stamp: Stamp) -> TarIndex | None:
-    """A whole index, unless it is damaged or of another content than `stamp` says."""
-    head = read_head(path)
-    if head is None or head.stamp != stamp:
-        return None
-    payload = path.read_bytes()
-    if len(payload) != head.file_bytes:
-        return None
-    samples = np.frombuffer(payload, dtype=SAMPLE, count=head.num_samples, offset=_HEAD.size)
-    in_tar = (samples["start"] <= stamp.size).all() and (samples["start"] + samples["size"] <= stamp.size).all()
-    return TarIndex(samples, payload[len(payload) - head.key_bytes :], head.counts) if in_tar else None
+    return head if (magic, version, file_size) == (_MAGIC, VERSION, head.file_bytes) else None
 
 
 def write_index(index: TarIndex, stamp: Stamp, path: Path) -> Head:
     """Write an index so that a reader sees all of it or nothing."""
-    head = Head(stamp, len(index), len(index.keys), index.counts)
+    head = Head.of(index, stamp)
     path.parent.mkdir(parents=True, exist_ok=True)
     counts = (index.counts[name] for name in COUNTS)
     raw = _HEAD.pack(_MAGIC, VERSION, 0, stamp.size, stamp.tag, len(index), len(index.keys), *counts)

@@ -17,7 +17,7 @@ _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 _COMPRESSED = (".gz", ".tgz", ".zst", ".bz2", ".xz", ".zip")
-MAX_SHARDS = 10_000_000
+MAX_SHARDS = 1_000_000
 NOT_COMPRESSED = "a compressed archive has no random access; unpack it into a plain tar, for example with gunzip"
 
 

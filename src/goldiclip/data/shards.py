@@ -19,17 +19,16 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from goldiclip.data.index_file import Head, cache_folder, ensure_index, load_index
+from goldiclip.data.index_file import Head, Stamp, cache_folder, ensure_index, load_index
+from goldiclip.data.remote import RemoteShards
 from goldiclip.data.schema import MAX_IMAGE_BYTES, MAX_RECORD_BYTES, BadSample, parse_record, read_sample
-from goldiclip.data.shard_paths import NOT_COMPRESSED, ShardError, expand
+from goldiclip.data.shard_paths import NOT_COMPRESSED, ShardError, expand, is_remote
 from goldiclip.data.shard_writer import ShardWriter, write_shard, write_shards
 from goldiclip.data.tar_index import COUNTS, IMAGE, RECORD, TEXT, Place, TarIndex
 from goldiclip.types import Sample
 
 __all__ = ["BadSample", "ShardError", "ShardWriter", "Shards", "write_shard", "write_shards"]
 
-# Members this close together are fetched by one read.
-_GAP_BYTES = 8 << 10
 _LIMIT = (MAX_IMAGE_BYTES, MAX_RECORD_BYTES, MAX_RECORD_BYTES)
 _TOO_LARGE = ("image too large", "record too large", "record too large")
 
@@ -47,11 +46,12 @@ class Shards(Sequence[Sample]):
     ) -> None:
         self.paths = expand(patterns)
         self._cache = Path(cache) if cache else cache_folder()
-        self._cache_gigabytes = cache_gigabytes
+        self._remote = RemoteShards(self._cache, cache_gigabytes)
         self._max_open = max(open_shards, 1)
         heads = self._heads()
         self.lengths: NDArray[np.int64] = np.array([head.num_samples for head in heads], dtype=np.int64)
         self.sizes: NDArray[np.int64] = np.array([head.stamp.size for head in heads], dtype=np.int64)
+        self._tags = np.array([head.stamp.tag for head in heads], dtype=np.int64)
         self._counts = np.array([[head.counts[name] for name in COUNTS] for head in heads], dtype=np.uint32)
         self._ends = np.cumsum(self.lengths)
         self._reset()
@@ -86,6 +86,10 @@ class Shards(Sequence[Sample]):
         origin = self.paths[shard]
         try:
             opened = self._open(shard)
+            if len(opened.index) != self.lengths[shard]:
+                raise BadSample(
+                    "shard changed", f"it held {self.lengths[shard]:,} samples, now {len(opened.index):,}", "", origin
+                )
             place = opened.index.place(row)
             return _sample(place, opened.members(place, origin), origin)
         except OSError as error:
@@ -124,6 +128,8 @@ class Shards(Sequence[Sample]):
             return list(_progress(pool.map(self._head, self.paths), len(self.paths)))
 
     def _head(self, path: str) -> Head:
+        if is_remote(path):
+            return self._remote.head(path)
         _refuse_compressed(path)
         return ensure_index(Path(path), self._cache)[0]
 
@@ -134,12 +140,19 @@ class Shards(Sequence[Sample]):
             if shard in self._opened:
                 self._opened.move_to_end(shard)
                 return self._opened[shard]
-        opened = OpenShard(Path(self.paths[shard]), self._cache)
+        opened = self._open_anew(shard)
         with self._lock:
             self._opened[shard] = opened
             while len(self._opened) > self._max_open:
                 self._opened.popitem(last=False)  # closed when its last reader lets go
         return opened
+
+    def _open_anew(self, shard: int) -> OpenShard:
+        path = self.paths[shard]
+        if is_remote(path):
+            return OpenShard(*self._remote.open(path, Stamp(int(self.sizes[shard]), int(self._tags[shard]))))
+        index = load_index(Path(path), self._cache)
+        return OpenShard(os.open(path, os.O_RDONLY | os.O_CLOEXEC), index)
 
     def _reset(self) -> None:
         self._process = os.getpid()
@@ -157,29 +170,21 @@ class Shards(Sequence[Sample]):
 class OpenShard:
     """A descriptor and an index; closes itself when nobody holds it any more."""
 
-    def __init__(self, path: Path, cache: Path) -> None:
-        self.descriptor = -1
-        self.index: TarIndex = load_index(path, cache)
-        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    def __init__(self, descriptor: int, index: TarIndex) -> None:
+        self.descriptor = descriptor
+        self.index = index
 
     def __del__(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
+        os.close(self.descriptor)
 
     def members(self, place: Place, origin: str) -> list[bytes]:
-        """Image, record and text of a sample, by one read where they lie together."""
+        """Image, record and text of a sample."""
         for size, limit, reason in zip(place.size, _LIMIT, _TOO_LARGE):
             if size > limit:
                 raise BadSample(reason, f"{size:,} bytes, at most {limit:,}", place.key, origin)
-        spans = [(start, size) for start, size in zip(place.start, place.size) if size] or [(0, 0)]
-        first, last = min(s for s, _ in spans), max(s + n for s, n in spans)
-        if last - first <= sum(size for _, size in spans) + _GAP_BYTES:
-            block = os.pread(self.descriptor, last - first, first)
-            parts = [block[start - first : start - first + size] for start, size in zip(place.start, place.size)]
-        else:
-            parts = [
-                os.pread(self.descriptor, size, start) if size else b"" for start, size in zip(place.start, place.size)
-            ]
+        parts = [
+            os.pread(self.descriptor, size, start) if size else b"" for start, size in zip(place.start, place.size)
+        ]
         if [len(part) for part in parts] != list(place.size):
             raise BadSample("shard changed", "it is shorter than when it was indexed", place.key, origin)
         return parts

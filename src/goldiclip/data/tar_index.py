@@ -260,10 +260,8 @@ class _Builder:
         return name[:dot], kind
 
     def finish(self) -> TarIndex:
-        if self.counts["cut short"] and self.last_key in self.rows:
-            image, _, record, _, text, _ = self.rows[self.last_key]
-            if image < 0 or max(record, text) < 0:
-                del self.rows[self.last_key]
+        if self.counts["cut short"]:
+            self._drop_half_sample()
         keys = [key.encode("utf-8", "replace") for key in self.rows]
         sizes = np.array([len(key) for key in keys], dtype=np.int64)
         table = np.array(list(self.rows.values()), dtype=np.int64).reshape(-1, 3, 2)
@@ -272,6 +270,18 @@ class _Builder:
         samples["present"] = ((table[:, :, 0] >= 0) * [1, 2, 4]).sum(axis=1)
         samples["key_start"], samples["key_size"] = np.cumsum(sizes) - sizes, sizes
         return TarIndex(samples, b"".join(keys), self.counts)
+
+    def _drop_half_sample(self) -> None:
+        """Where a cut falls between members, the last sample is whole if it has what the first one has."""
+        if self.last_key not in self.rows:
+            return
+        first, last = ([start >= 0 for start in self.rows[key][::2]] for key in (next(iter(self.rows)), self.last_key))
+        image, record, text = last
+        is_whole = image and (record or text)
+        if len(self.rows) > 1:
+            is_whole = all(mine or not theirs for mine, theirs in zip(last, first))
+        if not is_whole:
+            del self.rows[self.last_key]
 
 
 def _leaves_archive(name: str) -> bool:
