@@ -1,0 +1,106 @@
+"""Packed attention against loops, and its two backends against each other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from reference import attention_by_loops
+from torch.testing import assert_close
+
+from goldiclip.model import layers
+from goldiclip.model.layers import Rows, TextBlock, memory_attention, packed_attention, quick_gelu
+
+LENGTHS = ([3], [1, 1, 1], [5, 1, 7, 2])
+
+
+def packed(lengths: list[int], heads: int = 2, size: int = 4, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(sum(lengths))
+    return [torch.randn(sum(lengths), heads, size, generator=generator, dtype=dtype) for _ in range(3)]
+
+
+def rows_of(lengths: list[int], max_length: int | None = None) -> Rows:
+    return Rows.of(torch.tensor(lengths), sum(lengths), max_length or max(lengths))
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_packed_attention_is_the_loop_over_each_text(lengths):
+    query, key, value = packed(lengths)
+    found = packed_attention(query, key, value, rows_of(lengths))
+    parts = zip(query.split(lengths), key.split(lengths), value.split(lengths), strict=True)
+    assert_close(found, torch.cat([attention_by_loops(*part, is_causal=True) for part in parts]))
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_memory_attention_is_the_loop_over_each_text_and_its_image(lengths):
+    query, _, _ = packed(lengths)
+    keys, values = torch.randn(2, 3, 5, 2, 4, dtype=torch.float64).unbind(0)
+    owner = torch.tensor([(2, 0, 2, 1)[i] for i in range(len(lengths))])
+    found = memory_attention(query, keys, values, rows_of(lengths), owner)
+    parts = zip(query.split(lengths), owner.tolist(), strict=True)
+    assert_close(found, torch.cat([attention_by_loops(part, keys[i], values[i], is_causal=False) for part, i in parts]))
+
+
+def test_a_longer_padding_changes_nothing():
+    query, key, value = packed([5, 1, 7, 2])
+    tight, loose = (packed_attention(query, key, value, rows_of([5, 1, 7, 2], longest)) for longest in (7, 30))
+    assert_close(tight, loose, rtol=0, atol=1e-14)
+
+
+def fake_varlen(query, key, value, ends_q, ends_k, max_q, max_k, *, window_size=(-1, -1)):
+    """What torch's kernel is documented to do, without its device."""
+    assert window_size in ((-1, -1), (-1, 0))
+    assert int(ends_q.diff().max()) <= max_q
+    assert int(ends_k.diff().max()) <= max_k
+    assert ends_q.dtype == ends_k.dtype == torch.int32
+    parts = []
+    for i in range(len(ends_q) - 1):
+        q, k = slice(ends_q[i], ends_q[i + 1]), slice(ends_k[i], ends_k[i + 1])
+        parts.append(attention_by_loops(query[q], key[k], value[k], is_causal=window_size == (-1, 0)))
+    return torch.cat(parts)
+
+
+def test_the_packed_backend_is_asked_for_the_same_numbers(monkeypatch):
+    import torch.nn.attention.varlen as varlen
+
+    query, key, value = packed([5, 1, 7, 2])
+    memory, owner = torch.randn(2, 3, 5, 2, 4, dtype=torch.float64), torch.tensor([2, 0, 2, 1])
+    rows = rows_of([5, 1, 7, 2])
+    padded = packed_attention(query, key, value, rows), memory_attention(query, *memory, rows, owner)
+    monkeypatch.setattr(layers, "_takes_packed", lambda query: True)
+    monkeypatch.setattr(varlen, "varlen_attn", fake_varlen)
+    assert_close(packed_attention(query, key, value, rows), padded[0])
+    assert_close(memory_attention(query, *memory, rows, owner), padded[1])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_both_backends_agree_on_a_gpu():
+    lengths = [5, 1, 77, 20]
+    query, key, value = (part.cuda().requires_grad_() for part in packed(lengths, 8, 64, torch.float32))
+    rows = Rows.of(torch.tensor(lengths).cuda(), sum(lengths), max(lengths))
+    plain = packed_attention(query, key, value, rows)
+    half = packed_attention(query.bfloat16(), key.bfloat16(), value.bfloat16(), rows)
+    assert_close(half.float(), plain, atol=2e-2, rtol=2e-2)
+    slow, fast = (torch.autograd.grad(out.float().square().sum(), query)[0] for out in (plain, half))
+    assert_close(fast, slow, atol=5e-2, rtol=5e-2)
+
+
+def test_gradients_flow_to_every_input():
+    query, key, value = (part.requires_grad_() for part in packed([3, 2]))
+    memory = torch.randn(2, 2, 3, 2, 4, dtype=torch.float64, requires_grad=True)
+    rows, owner = rows_of([3, 2]), torch.tensor([1, 0])
+    assert torch.autograd.gradcheck(lambda q, k, v: packed_attention(q, k, v, rows), (query, key, value))
+    assert torch.autograd.gradcheck(lambda q, m: memory_attention(q, m[0], m[1], rows, owner), (query, memory))
+
+
+def test_no_text_at_all_gives_gradients_of_zero():
+    block = TextBlock(8, 2)
+    block(torch.zeros(0, 8), Rows.of(torch.zeros(0, dtype=torch.int64), 0, 0)).sum().backward()
+    for parameter in block.parameters():
+        assert parameter.grad is not None
+        assert not parameter.grad.any()
+
+
+def test_quick_gelu_has_the_known_value():
+    assert_close(quick_gelu(torch.tensor(1.0)), torch.tensor(0.8457957659))
+    assert_close(quick_gelu(torch.tensor(-2.0)), torch.tensor(-0.0643413737), rtol=1e-5, atol=1e-7)
