@@ -93,7 +93,7 @@ def build_index(shard: Path) -> TarIndex:
     try:
         if hasattr(os, "posix_fadvise"):  # headers are far apart: do not read ahead into the images between
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-        return index_tar(descriptor)
+        return index_tar(descriptor, str(shard))
     finally:
         os.close(descriptor)
 

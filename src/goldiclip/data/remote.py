@@ -85,7 +85,7 @@ class RemoteShards:
         path = self._index_path(url, stamp)
         index = read_index(path, stamp)
         if index is None:
-            index = index_tar(descriptor)
+            index = index_tar(descriptor, url)
             write_index(index, stamp, path)
         return index
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from goldiclip.data.index_file import Head, Stamp, cache_folder, ensure_index, load_index
 from goldiclip.data.remote import RemoteShards
 from goldiclip.data.schema import MAX_IMAGE_BYTES, MAX_RECORD_BYTES, BadSample, parse_record, read_sample
-from goldiclip.data.shard_paths import NOT_COMPRESSED, ShardError, expand, is_remote
+from goldiclip.data.shard_paths import ShardError, expand, is_remote
 from goldiclip.data.shard_writer import ShardWriter, write_shard, write_shards
 from goldiclip.data.tar_index import COUNTS, IMAGE, RECORD, TEXT, Place, TarIndex
 from goldiclip.types import Sample
@@ -130,7 +130,6 @@ class Shards(Sequence[Sample]):
     def _head(self, path: str) -> Head:
         if is_remote(path):
             return self._remote.head(path)
-        _refuse_compressed(path)
         return ensure_index(Path(path), self._cache)[0]
 
     def _open(self, shard: int) -> OpenShard:
@@ -199,13 +198,6 @@ def _sample(place: Place, parts: list[bytes], origin: str) -> Sample:
     if parts[TEXT] and "captions" not in record and "raw_caption" not in record and "caption" not in record:
         record["caption"] = parts[TEXT].decode("utf-8", "replace")
     return read_sample(place.key, parts[IMAGE], record, origin)
-
-
-def _refuse_compressed(path: str) -> None:
-    with open(path, "rb") as file:
-        magic = file.read(6)
-    if magic.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"PK\x03\x04")):
-        raise ShardError(f"{path}: {NOT_COMPRESSED}")
 
 
 def _progress(items: Iterable[Head], total: int) -> Iterable[Head]:

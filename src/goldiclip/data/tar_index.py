@@ -17,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from goldiclip.data.shard_paths import NOT_COMPRESSED, ShardError
+
 BLOCK = 512
 IMAGE_SUFFIXES = ("jpg", "jpeg", "png", "webp")
 # A sample's three members: the encoded image, its JSON record, its plain-text caption.
@@ -44,6 +46,7 @@ SAMPLE = np.dtype(
 _PLACE = struct.Struct("<3Q3IIHH")  # SAMPLE, read one at a time
 
 _ZEROS = bytes(BLOCK)
+_COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"PK\x03\x04")
 _REGULAR = b"0\0007"
 _WITHOUT_DATA = b"123456"
 _DIRECTORY = ord("5")
@@ -89,8 +92,10 @@ class Member(NamedTuple):
     size: int
 
 
-def index_tar(descriptor: int) -> TarIndex:
-    """The samples of an open tar: every key that has an image, a record or a text."""
+def index_tar(descriptor: int, path: str) -> TarIndex:
+    """The samples of an open tar: every key that has an image, a record or a text. `path` is for messages."""
+    if os.pread(descriptor, 6, 0).startswith(_COMPRESSED):
+        raise ShardError(f"{path}: {NOT_COMPRESSED}")
     builder = _Builder(end=os.fstat(descriptor).st_size)
     for member in walk(descriptor, builder.counts):
         builder.add(member)
