@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from goldiclip.model.folded import folded_cosines, is_cheaper
 from goldiclip.model.similarity import paired_cosines
 
 # Largest intermediate, in numbers, that scoring holds at once; beyond it work is cut into pieces that are recomputed
@@ -134,6 +135,8 @@ class Pooling(nn.Module):
     # --- scores, in bounded memory ----------------------------------------------------------------------------------
 
     def _cosine(self, texts: Texts, keys: Tensor, values: Tensor) -> Texts:
+        if isinstance(texts, Tensor) and self._folds(texts):
+            return self._cosine_folded(texts, keys, values)
         keys, values = self._keys(keys), self._values(values)
         if isinstance(texts, tuple):
             return tuple(self._cosine_of(part, keys, values) for part in texts)
@@ -161,6 +164,16 @@ class Pooling(nn.Module):
 
     def _block(self, queries: Tensor, texts: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         return paired_cosines(self._pooled(queries, keys, values), texts)
+
+    def _folds(self, texts: Tensor) -> bool:
+        is_shared = texts.dim() == 2 and not torch.is_grad_enabled()
+        return is_shared and is_cheaper(len(texts), texts.shape[-1], self.heads)
+
+    def _cosine_folded(self, texts: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        queries = self._queries(texts)
+        at_once = max(1, NUMBERS_AT_ONCE // max(1, keys[:1].numel()))
+        pieces = zip(keys.split(at_once), values.split(at_once), strict=True)
+        return torch.cat([folded_cosines(self, queries, texts, *piece) for piece in pieces])
 
     def _cosine_pairs(self, texts: Tensor, keys: Tensor, values: Tensor, pairs: tuple[Tensor, Tensor]) -> Tensor:
         """Text pairs[1][p] with image pairs[0][p]; each image and each text is projected once."""
