@@ -32,7 +32,8 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, int]]:
     import json
 
     with safe_open(path, "pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["config"])
+        names = file.keys()
+        return {name: file.get_tensor(name) for name in names}, json.loads(file.metadata()["config"])
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from reference import attention_by_loops
 from torch.testing import assert_close
 
 from goldiclip.model import layers
 from goldiclip.model.layers import Rows, TextBlock, memory_attention, packed_attention, quick_gelu
+from reference import attention_by_loops
 
 LENGTHS = ([3], [1, 1, 1], [5, 1, 7, 2])
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from reference import pooled_by_loops
 from torch import nn
 from torch.testing import assert_close
 
 from goldiclip.model import pooling as pooling_file
 from goldiclip.model.pooling import Pooling
+from reference import pooled_by_loops
 
 WIDTH, HEADS = 16, 4
 

@@ -112,14 +112,16 @@ def read_weights(weights: Weights, nest: str | None = None) -> dict[str, Tensor]
 def _read_file(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such weights file")
-    if path.suffix == ".safetensors":
-        return load_file(path)
-    if path.suffix not in (".pt", ".pth", ".bin"):
+    if path.suffix not in (".safetensors", ".pt", ".pth", ".bin"):
         raise WeightsError(
             f"{path}: weights are read from .safetensors, .pt, .pth or .bin files, not from {path.suffix!r}"
         )
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        found = (
+            load_file(path)
+            if path.suffix == ".safetensors"
+            else torch.load(path, map_location="cpu", weights_only=True)
+        )
     except Exception as error:
         raise WeightsError(f"{path}: not a file of plain tensors ({str(error).splitlines()[0][:160]})") from error
     if not isinstance(found, Mapping):
