@@ -38,6 +38,25 @@ def test_packed_equals_one_by_one(decoder, tokens, memory):
     assert_close(together, torch.cat(alone))
 
 
+def test_the_order_of_texts_changes_nothing(decoder, tokens, memory):
+    parts = tokens.split(LENGTHS.tolist())
+    order = [2, 0, 1]
+    shuffled = decoder(torch.cat([parts[i] for i in order]), LENGTHS[order], 5, memory, OWNER[order])
+    expected = decoder(tokens, LENGTHS, 5, memory, OWNER).split(LENGTHS.tolist())
+    assert_close(shuffled, torch.cat([expected[i] for i in order]))
+
+
+def test_images_without_a_text_change_nothing(decoder, tokens, memory):
+    more = torch.cat([torch.randn(1, 4, 16, dtype=torch.float64), memory, torch.randn(2, 4, 16, dtype=torch.float64)])
+    assert_close(decoder(tokens, LENGTHS, 5, more, OWNER + 1), decoder(tokens, LENGTHS, 5, memory, OWNER))
+
+
+@pytest.mark.parametrize("most_texts", [0, 2, 7])
+def test_a_bound_on_texts_per_image_changes_nothing(decoder, tokens, memory, most_texts):
+    found = decoder(tokens, LENGTHS, 5, memory, OWNER, most_texts)
+    assert_close(found, decoder(tokens, LENGTHS, 5, memory, OWNER))
+
+
 def test_a_text_sees_its_own_image_alone(decoder, tokens, memory):
     before = decoder(tokens, LENGTHS, 5, memory, OWNER)
     after = decoder(tokens, LENGTHS, 5, memory + torch.tensor([1.0, 0.0])[:, None, None] * memory.roll(1, -1), OWNER)

@@ -10,7 +10,7 @@ from goldiclip.model import layers
 from goldiclip.model.layers import Rows, TextBlock, memory_attention, packed_attention, quick_gelu
 from reference import attention_by_loops
 
-LENGTHS = ([3], [1, 1, 1], [5, 1, 7, 2])
+LENGTHS = ([3], [1, 1, 1], [5, 1, 7, 2], [2, 0, 3])
 
 
 def packed(lengths: list[int], heads: int = 2, size: int = 4, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
@@ -31,13 +31,12 @@ def test_packed_attention_is_the_loop_over_each_text(lengths):
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_memory_attention_is_the_loop_over_each_text_and_its_image(lengths):
+def test_memory_attention_is_the_loop_over_each_image(lengths):
     query, _, _ = packed(lengths)
-    keys, values = torch.randn(2, 3, 5, 2, 4, dtype=torch.float64).unbind(0)
-    owner = torch.tensor([(2, 0, 2, 1)[i] for i in range(len(lengths))])
-    found = memory_attention(query, keys, values, rows_of(lengths), owner)
-    parts = zip(query.split(lengths), owner.tolist(), strict=True)
-    assert_close(found, torch.cat([attention_by_loops(part, keys[i], values[i], is_causal=False) for part, i in parts]))
+    keys, values = torch.randn(2, len(lengths), 5, 2, 4, dtype=torch.float64).unbind(0)
+    found = memory_attention(query, keys, values, rows_of(lengths))
+    parts = enumerate(query.split(lengths))
+    assert_close(found, torch.cat([attention_by_loops(part, keys[i], values[i], is_causal=False) for i, part in parts]))
 
 
 def test_a_longer_padding_changes_nothing():
@@ -63,13 +62,13 @@ def test_the_packed_backend_is_asked_for_the_same_numbers(monkeypatch):
     import torch.nn.attention.varlen as varlen
 
     query, key, value = packed([5, 1, 7, 2])
-    memory, owner = torch.randn(2, 3, 5, 2, 4, dtype=torch.float64), torch.tensor([2, 0, 2, 1])
+    memory = torch.randn(2, 4, 5, 2, 4, dtype=torch.float64)
     rows = rows_of([5, 1, 7, 2])
-    padded = packed_attention(query, key, value, rows), memory_attention(query, *memory, rows, owner)
+    padded = packed_attention(query, key, value, rows), memory_attention(query, *memory, rows)
     monkeypatch.setattr(layers, "_takes_packed", lambda query: True)
     monkeypatch.setattr(varlen, "varlen_attn", fake_varlen)
     assert_close(packed_attention(query, key, value, rows), padded[0])
-    assert_close(memory_attention(query, *memory, rows, owner), padded[1])
+    assert_close(memory_attention(query, *memory, rows), padded[1])
 
 
 @pytest.mark.gpu
@@ -88,9 +87,9 @@ def test_both_backends_agree_on_a_gpu():
 def test_gradients_flow_to_every_input():
     query, key, value = (part.requires_grad_() for part in packed([3, 2]))
     memory = torch.randn(2, 2, 3, 2, 4, dtype=torch.float64, requires_grad=True)
-    rows, owner = rows_of([3, 2]), torch.tensor([1, 0])
+    rows = rows_of([3, 2])
     assert torch.autograd.gradcheck(lambda q, k, v: packed_attention(q, k, v, rows), (query, key, value))
-    assert torch.autograd.gradcheck(lambda q, m: memory_attention(q, m[0], m[1], rows, owner), (query, memory))
+    assert torch.autograd.gradcheck(lambda q, m: memory_attention(q, m[0], m[1], rows), (query, memory))
 
 
 def test_no_text_at_all_gives_gradients_of_zero():

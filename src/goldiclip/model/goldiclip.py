@@ -61,14 +61,17 @@ class GoldiCLIP(nn.Module):
             raise ValueError("nothing to condition with: this model has no pooling (model.pooling_heads is 0)")
         return Conditioned(*self.pooling(_embeddings(texts), image.keys, image.values, what="condition"))
 
-    def decode(self, texts: Texts | TextFeatures, image: ImageFeatures, owner: Tensor) -> Tensor:
-        """Hidden (T, D): what follows each token of text m, seen on image owner[m]. `head` makes it logits."""
+    def decode(self, texts: Texts | TextFeatures, image: ImageFeatures, owner: Tensor, most_texts: int = 0) -> Tensor:
+        """Hidden (T, D): what follows each token of text m, seen on image owner[m]. `head` makes it logits.
+
+        `most_texts` is how many texts an image has at most; 0 counts them, for which a device is waited for.
+        """
         if self.decoder is None:
             raise ValueError("nothing to decode with: this model has no decoder (model.decoder_depth is 0)")
         if isinstance(texts, Texts):
             texts = self.encode_text(texts)
         max_length = texts.max_length or (int(texts.lengths.max()) if len(texts) else 0)
-        return self.decoder(texts.tokens, texts.lengths, max_length, image.keys, owner)
+        return self.decoder(texts.tokens, texts.lengths, max_length, image.keys, owner, most_texts)
 
     # --- similarity -------------------------------------------------------------------------------------------------
 

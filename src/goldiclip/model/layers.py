@@ -22,7 +22,7 @@ class Rows:
     """Where the M texts of a pack lie. Made once per pass and shared by every layer."""
 
     offsets: Tensor  # (M+1,) int32: where each text starts, and where the last one ends
-    slot: Tensor  # (T,) int64: each token's place in the padded (M * max_length) layout
+    row: Tensor  # (T,) int64: each token's text
     position: Tensor  # (T,) int64: each token's place in its text
     max_length: int
 
@@ -34,10 +34,15 @@ class Rows:
             torch.arange(len(lengths), device=lengths.device), lengths, output_size=num_tokens
         )
         position = torch.arange(num_tokens, device=lengths.device) - offsets[row]
-        return cls(offsets.to(torch.int32), row * max_length + position, position, max_length)
+        return cls(offsets.to(torch.int32), row, position, max_length)
 
     def __len__(self) -> int:
         return self.offsets.shape[0] - 1
+
+    @property
+    def slot(self) -> Tensor:
+        """(T,) int64: each token's place in the padded (M · max_length) layout."""
+        return self.row * self.max_length + self.position
 
     def pad(self, tokens: Tensor) -> Tensor:
         """(T, ...) as (M, max_length, ...), zeros where a text has ended."""
@@ -59,20 +64,21 @@ def packed_attention(query: Tensor, key: Tensor, value: Tensor, rows: Rows) -> T
     return rows.unpad(F.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2))
 
 
-def memory_attention(query: Tensor, key: Tensor, value: Tensor, rows: Rows, owner: Tensor) -> Tensor:
-    """Every token of text m looks at the whole memory of image owner[m]. (T, H, d) and (B, L, H, d)."""
+def memory_attention(query: Tensor, key: Tensor, value: Tensor, images: Rows) -> Tensor:
+    """Tokens (T, H, d) look at the whole memory (B, L, H, d) of their image; `images` says which tokens are whose.
+
+    Looking has no order, so all texts of an image are one row: no image's keys and values are ever repeated.
+    """
     if query.shape[0] == 0:
         return _nothing(query, key, value)
-    key, value = key.index_select(0, owner), value.index_select(0, owner)
     if _takes_packed(query):
         length = key.shape[1]
-        ends = torch.arange(len(rows) + 1, device=query.device, dtype=torch.int32) * length
-        return _varlen(
-            query, key.flatten(0, 1), value.flatten(0, 1), rows.offsets, ends, rows.max_length, length, False
-        )
-    padded = rows.pad(query).transpose(1, 2)
+        ends = torch.arange(len(key) + 1, device=query.device, dtype=torch.int32) * length
+        flat = key.flatten(0, 1), value.flatten(0, 1)
+        return _varlen(query, *flat, images.offsets, ends, images.max_length, length, False)
+    padded = images.pad(query).transpose(1, 2)
     seen = F.scaled_dot_product_attention(padded, key.transpose(1, 2), value.transpose(1, 2))
-    return rows.unpad(seen.transpose(1, 2))
+    return images.unpad(seen.transpose(1, 2))
 
 
 def _nothing(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -131,10 +137,10 @@ class CrossAttention(nn.Module):
         self.kv = nn.Linear(width, 2 * width)
         self.proj = nn.Linear(width, width)
 
-    def forward(self, tokens: Tensor, memory: Tensor, rows: Rows, owner: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, memory: Tensor, images: Rows) -> Tensor:
         query = self.q(tokens).unflatten(-1, (self.heads, -1))
         key, value = self.kv(memory).unflatten(-1, (2, self.heads, -1)).unbind(2)
-        return self.proj(memory_attention(query, key, value, rows, owner).flatten(1))
+        return self.proj(memory_attention(query, key, value, images).flatten(1))
 
 
 class Mlp(nn.Module):
@@ -176,7 +182,7 @@ class DecoderBlock(nn.Module):
         self.norm3 = nn.LayerNorm(width)
         self.mlp = Mlp(width, activation)
 
-    def forward(self, tokens: Tensor, memory: Tensor, rows: Rows, owner: Tensor) -> Tensor:
-        tokens = tokens + self.attn(self.norm1(tokens), rows)
-        tokens = tokens + self.cross(self.norm2(tokens), self.norm_memory(memory), rows, owner)
+    def forward(self, tokens: Tensor, memory: Tensor, texts: Rows, images: Rows) -> Tensor:
+        tokens = tokens + self.attn(self.norm1(tokens), texts)
+        tokens = tokens + self.cross(self.norm2(tokens), self.norm_memory(memory), images)
         return tokens + self.mlp(self.norm3(tokens))
