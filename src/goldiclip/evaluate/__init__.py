@@ -1,0 +1,1 @@
+"""Zero-shot evaluation: retrieval, question retrieval, segmentation, classification; metrics, sets, and comparisons."""

@@ -1,0 +1,73 @@
+"""Whatever is to be evaluated, as an Engine: ours, FLAIR, COSMOS, open_clip and SigLIP models."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from goldiclip.config import ConfigError
+from goldiclip.data.tokenizer import Tokenizer
+from goldiclip.inference.engine import Engine
+
+
+def load_engine(name: str, **options: Any) -> Engine:
+    """From an encoder folder, a run, a hub name, or `kind:…` for the weights of others.
+
+    flair:FILE   cosmos:FILE   open_clip:FILE      ViT-B/16 weights by their tensors: 12 vision heads and 8 text heads
+    open_clip:MODEL/TAG                            any model open_clip knows, SigLIP's among them, and its weights' tag
+    """
+    kind, colon, rest = name.partition(":")
+    if not colon or Path(name).exists():
+        return Engine.load(name, **options)
+    if kind not in _KINDS:
+        raise ConfigError(f"{name!r}: {kind!r} is no kind of weights; allowed: {', '.join(_KINDS)}, or a folder")
+    return _KINDS[kind](rest, options)
+
+
+def _from_file(loader: str) -> Callable[[str, dict[str, Any]], Engine]:
+    def load(file: str, options: dict[str, Any]) -> Engine:
+        from goldiclip.model import pretrained
+
+        if not Path(file).is_file():
+            raise FileNotFoundError(f"{file}: no such file of weights")
+        model = getattr(pretrained, loader)(file, vision_heads=12, text_heads=8)
+        size, context = model.config.vision.image_size, model.config.text.context
+        return Engine(model, image_size=size, context=context, **options)
+
+    return load
+
+
+def _open_clip(rest: str, options: dict[str, Any]) -> Engine:
+    if Path(rest).is_file():
+        return _from_file("from_open_clip")(rest, options)
+    import open_clip
+
+    from goldiclip.model.encoders import OpenClip, OpenClipTokenizer
+
+    name, _, tag = rest.partition("/")
+    if name not in open_clip.list_models():
+        raise ConfigError(f"open_clip:{rest}: {name!r} is neither a file nor a model that open_clip knows")
+    model = OpenClip.load(name, tag or None)
+    tokenizer = OpenClipTokenizer(open_clip.get_tokenizer(name), model.context)
+    return Engine(model, image_size=model.image_size, tokenizer=cast(Tokenizer, tokenizer), **options)
+
+
+_KINDS: dict[str, Callable[[str, dict[str, Any]], Engine]] = {
+    "flair": _from_file("from_flair"),
+    "cosmos": _from_file("from_cosmos"),
+    "open_clip": _open_clip,
+}
+
+
+def weights_hash(engine: Engine) -> str:
+    """SHA-256 over names and bytes of all tensors, 16 digits; it does not depend on the file they came in."""
+    digest = hashlib.sha256()
+    state = engine.model.state_dict() if isinstance(engine.model, torch.nn.Module) else {}
+    for name in sorted(state):
+        digest.update(name.encode())
+        digest.update(state[name].detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,60 @@
+"""Segmentations to look at: the picture, what was predicted, what was labelled, and the names of the colours."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+SHARE = 0.6  # of colour over the picture
+MARGIN, LINE, MOST_NAMES = 8, 18, 16
+WIDTH = 360  # of each of the three
+
+
+def save_overlay(path: Path, image: Tensor, predicted: Tensor, labelled: Tensor, names: Sequence[str]) -> None:
+    """Three panels and a legend of the largest classes, as a PNG. Unlabelled pixels stay the picture's."""
+    picture = image.permute(1, 2, 0).numpy()
+    maps = (predicted.numpy(), labelled.numpy())
+    panels = [Image.fromarray(panel) for panel in (picture, *(tint(picture, one, len(names)) for one in maps))]
+    height = max(1, round(WIDTH * picture.shape[0] / picture.shape[1]))
+    shown = _largest(maps, len(names))
+    rows = (len(shown) + 3) // 4
+    sheet = Image.new("RGB", (3 * WIDTH + 4 * MARGIN, height + 3 * MARGIN + LINE + rows * LINE), "white")
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(12)
+    for place, (panel, title) in enumerate(zip(panels, ("image", "predicted", "labelled"), strict=True)):
+        left = MARGIN + place * (WIDTH + MARGIN)
+        draw.text((left, MARGIN // 2), title, fill="black", font=font)
+        sheet.paste(panel.resize((WIDTH, height), Image.Resampling.BILINEAR), (left, MARGIN // 2 + LINE))
+    top = height + LINE + 2 * MARGIN
+    for place, known in enumerate(shown):
+        left, down = MARGIN + (place % 4) * (3 * WIDTH // 4), top + (place // 4) * LINE
+        draw.rectangle((left, down + 2, left + 12, down + 14), fill=colour(known, len(names)), outline="black")
+        draw.text((left + 18, down), names[known], fill="black", font=font)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sheet.save(path)
+
+
+def tint(picture: np.ndarray, classes: np.ndarray, num_classes: int) -> np.ndarray:
+    """The picture with every pixel's class laid over it; 255 is left as it is."""
+    palette = np.array([colour(one, num_classes) for one in range(num_classes)], dtype=np.float32)
+    known = classes < num_classes
+    mixed = picture.astype(np.float32)
+    mixed[known] = (1 - SHARE) * mixed[known] + SHARE * palette[classes[known]]
+    return mixed.round().astype(np.uint8)
+
+
+def colour(one: int, num_classes: int) -> tuple[int, int, int]:
+    """Hues a golden angle apart, in three brightnesses: neighbours in the list look unlike each other."""
+    hue, value = (one * 0.618033988749895) % 1.0, (1.0, 0.75, 0.55)[one % 3]
+    red, green, blue = colorsys.hsv_to_rgb(hue, 0.85, value)
+    return round(255 * red), round(255 * green), round(255 * blue)
+
+
+def _largest(maps: Sequence[np.ndarray], num_classes: int) -> list[int]:
+    counts = sum(np.bincount(one[one < num_classes].ravel(), minlength=num_classes) for one in maps)
+    order = np.argsort(-np.asarray(counts), kind="stable")[:MOST_NAMES]
+    return [int(one) for one in order if np.asarray(counts)[one] > 0]
