@@ -1,0 +1,214 @@
+"""Search in two stages: a shortlist by text-agnostic vectors, then a second look at its patches through the query.
+
+    index = Index.create("my.index", Engine.load("runs/demo"))
+    index.add(images_in("photos"))
+    for hit in index.search("a red umbrella left of a dog"): print(hit.score, hit.id)
+
+An index lies in a folder, or as a Lance table anywhere (a path ending in .lance, or a URL).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from goldiclip.inference.blocks import BlockFormat, Precision, block_format
+from goldiclip.inference.engine import Engine, join
+from goldiclip.inference.header import IndexMismatch, difference, open_store, read_header, write_header
+from goldiclip.inference.pictures import Picture, grouped
+from goldiclip.inference.sources import Item
+from goldiclip.inference.stores import Row, Store
+from goldiclip.types import ImageFeatures, TextFeatures
+
+SCHEMA_VERSION = 1
+SEGMENT = 1_024
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One found picture. `score` ranks; `text_agnostic` is the first stage's cosine, `first_rank` its place there."""
+
+    id: str
+    score: float
+    text_agnostic: float
+    first_rank: int
+    record: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Added:
+    added: int
+    present: int
+    failed: Mapping[str, str]  # id: reason
+
+
+class Index:
+    def __init__(self, engine: Engine, store: Store, format: BlockFormat, uri: str) -> None:
+        self.engine, self.store, self.format, self.uri = engine, store, format, uri
+
+    # --- make and open ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls, uri: str | Path, engine: Engine, precision: Precision = "int8", tokens: int = 0, **options: Any
+    ) -> Index:
+        """A new index for this engine's embeddings, or the one that is there if it was made alike: a build goes on.
+
+        precision  int8, float16, or none: nothing is kept of the patches, and the second look reads the pictures anew
+        tokens     patches kept per image, as means over squares of neighbours; 0 keeps all of them
+        """
+        size = engine.image_size
+        format = block_format(engine.encode_images(torch.zeros(3, size, size, dtype=torch.uint8)), precision, tokens)
+        header = {"schema": SCHEMA_VERSION, "encoder": fingerprint(engine), "format": asdict(format)}
+        found = read_header(str(uri), options)
+        if found is None:
+            write_header(str(uri), header, options)
+        elif json.loads(json.dumps(header)) != found:
+            raise IndexMismatch(
+                f"{uri}: an index made otherwise is there ({difference(found, header)}); choose another place"
+            )
+        return cls(engine, open_store(str(uri), format, options), format, str(uri))
+
+    @classmethod
+    def open(cls, uri: str | Path, engine: Engine, **options: Any) -> Index:
+        """An index that is there, with the engine whose embeddings it holds."""
+        found = read_header(str(uri), options)
+        if found is None:
+            raise FileNotFoundError(f"{uri}: no index there; make one with: goldiclip index IMAGES --out {uri}")
+        if found["encoder"] != fingerprint(engine):
+            raise IndexMismatch(
+                f"{uri}: made with another encoder ({found['encoder']}); open it with that one, or index anew"
+            )
+        grid = tuple(found["format"]["grid"])
+        format = BlockFormat(**{**found["format"], "grid": grid})
+        return cls(engine, open_store(str(uri), format, options), format, str(uri))
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    # --- change -----------------------------------------------------------------------------------------------------
+
+    def add(self, items: Iterable[Item], *, update: bool = False, progress: Any = None) -> Added:
+        """Embed and store what is not there yet; with `update`, replace what is. An unreadable picture is named."""
+        known = self.store.ids()
+        counts = {"added": 0, "present": 0}
+        failed: dict[str, str] = {}
+        for group in grouped(items, SEGMENT):
+            fresh = [item for item in group if update or item.id not in known]
+            counts["present"] += len(group) - len(fresh)
+            rows = list(self._rows(fresh, failed))
+            if update:
+                self.store.delete([row.id for row in rows if row.id in known])
+            self.store.append(rows)
+            known |= {row.id for row in rows}
+            counts["added"] += len(rows)
+            if progress is not None:
+                progress(len(group))
+        return Added(failed=failed, **counts)
+
+    def _rows(self, items: Sequence[Item], failed: dict[str, str]) -> Iterator[Row]:
+        for batch in grouped(items, self.engine.batch):
+            readable, features = self._encode(batch, failed)
+            if features is None:
+                continue
+            vectors = F.normalize(features.embedding.float(), dim=-1).half().cpu().numpy()
+            for item, vector, block in zip(readable, vectors, self.format.pack(features)):
+                record = dict(item.record)
+                if isinstance(item.picture, (str, Path)):
+                    record.setdefault("path", str(item.picture))
+                yield Row(item.id, vector, block, record)
+
+    def _encode(self, items: Sequence[Item], failed: dict[str, str]) -> tuple[list[Item], ImageFeatures | None]:
+        """The batch at once; where a picture is broken, one by one, and the broken ones are named."""
+        try:
+            return list(items), self.engine.encode_images([item.picture for item in items])
+        except (ValueError, TypeError, OSError) as error:
+            if len(items) == 1:
+                failed[items[0].id] = str(error)
+                return [], None
+        parts = [self._encode([item], failed) for item in items]
+        good = [(item, part) for found, part in parts if part is not None for item in found]
+        return [item for item, _ in good], join([part for _, part in good]) if good else None
+
+    def delete(self, ids: Sequence[str]) -> int:
+        return self.store.delete(ids)
+
+    # --- search -----------------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def search(
+        self,
+        query: str | None = None,
+        k: int = 10,
+        *,
+        image: Picture | None = None,
+        shortlist: int = 200,
+        where: Mapping[str, str] | None = None,
+    ) -> list[Hit]:
+        """The k best pictures for a text, for a picture, or for both at once (their scores add up).
+
+        Of `shortlist` pictures a second look is taken, where the engine can; 0 trusts the first.
+        """
+        if query is None and image is None:
+            raise ValueError("nothing to search for: expected a text, a picture, or both")
+        texts = None if query is None else self.engine.encode_texts(query)
+        seen = None if image is None else self.engine.embed_images(image)[0]
+        said = None if texts is None else F.normalize(texts.embedding[0].float(), dim=-1)
+        vector = torch.stack([part for part in (said, seen) if part is not None]).sum(0)
+        looks_twice = texts is not None and shortlist > 0 and "tc" in self.engine.modes
+        count = max(k, shortlist) if looks_twice else k
+        places, cosines = self.store.nearest(F.normalize(vector, dim=0).cpu().numpy(), count, where)
+        scores = torch.from_numpy(np.ascontiguousarray(cosines)).float()
+        if looks_twice and len(places):
+            scores = self._second_look(places.tolist(), texts)
+            if seen is not None:
+                scores = scores + self._alike(places.tolist(), seen)
+        order = scores.argsort(descending=True, stable=True)[:k].tolist()
+        records = self.store.records([int(places[i]) for i in order])
+        return [
+            Hit(record.pop("id"), float(scores[i]), float(cosines[i]), i, record) for i, record in zip(order, records)
+        ]
+
+    def _second_look(self, places: list[int], texts: Any) -> Tensor:
+        """Text-conditioned logits of the pictures at these places."""
+        if self.format.precision == "none":
+            features = self.engine.encode_images([record["path"] for record in self.store.records(places)])
+            return self.engine.score(features, texts, "tc")[:, 0].cpu()
+        blocks = self.store.blocks(places)
+        scores = []
+        for some in grouped(blocks, 64):
+            features = self.format.unpack(some, self.engine.device, torch.float32)
+            scores.append(self.engine.score(features, texts, "tc")[:, 0].cpu())
+        return torch.cat(scores)
+
+    def _alike(self, places: list[int], seen: Tensor) -> Tensor:
+        """How much each looks like the query's picture, on the scale of logits."""
+        vectors = np.stack([self.store.vector(place) for place in places]).astype(np.float32)
+        embedding = torch.from_numpy(vectors).to(seen.device)
+        features = ImageFeatures(embedding, embedding[:, None], embedding[:, None])
+        return self.engine.score(features, _as_text(seen), "ta")[:, 0].cpu()
+
+
+def _as_text(embedding: Tensor) -> TextFeatures:
+    return TextFeatures(embedding[None], embedding[None], torch.ones(1, dtype=torch.int64))
+
+
+def fingerprint(engine: Engine) -> str:
+    """What an encoder's embeddings depend on: its weights and how pictures are fed to it."""
+    digest = hashlib.sha256(f"{engine.image_size}".encode())
+    if isinstance(engine.model, torch.nn.Module):
+        for name, tensor in sorted(engine.model.state_dict().items()):
+            if not name.startswith(("decoder.", "head.")):
+                flat = tensor.detach().flatten()
+                digest.update(f"{name}{tuple(tensor.shape)}".encode())
+                digest.update(flat[:: max(1, len(flat) // 1024)].float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,49 @@
+"""Where an index lies: rows of (id, vector, block, record), appended whole, found by vector or by id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Row:
+    """One image: its id, its text-agnostic unit vector, its patch block, and what else is known of it."""
+
+    id: str
+    vector: np.ndarray  # (D,) float16
+    block: bytes
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Store(Protocol):
+    """What `Index` asks of a store. Places are integers that stay valid until the next change."""
+
+    def __len__(self) -> int: ...
+
+    def ids(self) -> set[str]: ...
+
+    def append(self, rows: Sequence[Row]) -> None:
+        """All of the rows, or after a crash none of them."""
+        ...
+
+    def delete(self, ids: Sequence[str]) -> int: ...
+
+    def nearest(
+        self, vector: np.ndarray, count: int, where: Mapping[str, str] | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The places and inner products of the rows whose vectors are nearest, best first."""
+        ...
+
+    def place(self, id: str) -> int: ...
+
+    def vector(self, place: int) -> np.ndarray: ...
+
+    def blocks(self, places: Sequence[int]) -> list[bytes]: ...
+
+    def records(self, places: Sequence[int]) -> list[dict[str, Any]]:
+        """Each with its `id`."""
+        ...

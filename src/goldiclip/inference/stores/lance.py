@@ -1,0 +1,119 @@
+"""An index as a Lance table: on a local path or in object storage, appended to by many, read by many.
+
+Every read is of one version of the table, so a server answers from what was whole when it opened; `refresh` moves on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from goldiclip.inference.stores import Row
+
+# From here on a vector index is worth its building; below, Lance compares every vector.
+INDEX_FROM = 100_000
+
+
+class LanceStore:
+    def __init__(
+        self, uri: str, width: int, block_bytes: int, storage_options: Mapping[str, str] | None = None
+    ) -> None:
+        import lance
+
+        self.uri, self.width, self.block_bytes = uri, width, block_bytes
+        self.options = dict(storage_options or {})
+        try:
+            self.table = lance.dataset(uri, storage_options=self.options)
+        except ValueError:
+            self.table = lance.write_dataset(self._table([]), uri, storage_options=self.options)
+
+    def refresh(self) -> None:
+        self.table.checkout_version(self.table.latest_version)
+
+    def __len__(self) -> int:
+        return int(self.table.count_rows())
+
+    def ids(self) -> set[str]:
+        return set(self.table.to_table(columns=["id"]).column("id").to_pylist())
+
+    def append(self, rows: Sequence[Row]) -> None:
+        import lance
+
+        if rows:
+            self.table = lance.write_dataset(self._table(rows), self.uri, mode="append", storage_options=self.options)
+
+    def delete(self, ids: Sequence[str]) -> int:
+        before = len(self)
+        quoted = ", ".join(_quoted(id) for id in ids)
+        if ids:
+            self.table.delete(f"id IN ({quoted})")
+        return before - len(self)
+
+    def compact(self) -> None:
+        """Join small fragments, drop what was deleted, and index the vectors once there are enough of them."""
+        self.table.optimize.compact_files()
+        if len(self) >= INDEX_FROM:
+            self.table.create_index("vector", "IVF_HNSW_SQ", metric="dot", replace=True)
+
+    def nearest(
+        self, vector: np.ndarray, count: int, where: Mapping[str, str] | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        clauses = [
+            f"json_get_string(record, {_quoted(key)}) = {_quoted(value)}" for key, value in (where or {}).items()
+        ]
+        found = self.table.to_table(
+            columns=["_distance"],
+            with_row_id=True,
+            nearest={"column": "vector", "q": vector.astype(np.float16), "k": count, "metric": "dot"},
+            filter=" AND ".join(clauses) or None,
+            prefilter=True,
+        )
+        return found.column("_rowid").to_numpy(), 1 - found.column("_distance").to_numpy()
+
+    def place(self, id: str) -> int:
+        found = self.table.to_table(columns=["id"], filter=f"id = {_quoted(id)}", with_row_id=True)
+        if not len(found):
+            raise KeyError(f"{id!r} is not in the index")
+        return int(found.column("_rowid")[0].as_py())
+
+    def vector(self, place: int) -> np.ndarray:
+        return np.array(self._rows([place], ["vector"])[0]["vector"], dtype=np.float16)
+
+    def blocks(self, places: Sequence[int]) -> list[bytes]:
+        return [row["block"] for row in self._rows(places, ["block"])]
+
+    def records(self, places: Sequence[int]) -> list[dict[str, Any]]:
+        return [{**json.loads(row["record"]), "id": row["id"]} for row in self._rows(places, ["id", "record"])]
+
+    def _rows(self, places: Sequence[int], columns: list[str]) -> list[dict[str, Any]]:
+        """The rows at these places, in their order."""
+        wanted = [int(place) for place in places]
+        if not wanted:
+            return []
+        chosen = f"_rowid IN ({', '.join(map(str, wanted))})"
+        found = self.table.to_table(columns=columns, filter=chosen, with_row_id=True).to_pylist()
+        by_place = {row["_rowid"]: row for row in found}
+        return [by_place[place] for place in wanted]
+
+    def _table(self, rows: Sequence[Row]) -> Any:
+        import pyarrow as pa
+
+        vectors = (
+            np.stack([row.vector for row in rows]).astype(np.float16) if rows else np.zeros((0, self.width), np.float16)
+        )
+        flat = pa.array(vectors.reshape(-1), type=pa.float16())
+        return pa.table(
+            {
+                "id": pa.array([row.id for row in rows], pa.string()),
+                "vector": pa.FixedSizeListArray.from_arrays(flat, self.width),
+                "block": pa.array([row.block for row in rows], pa.binary()),
+                "record": pa.array([json.dumps(dict(row.record)) for row in rows], pa.json_()),
+            }
+        )
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
