@@ -124,7 +124,7 @@ class Learner(nn.Module):
     def decoding(self, batch: Batch, image: ImageFeatures, texts: StepTexts) -> dict[str, Tensor]:
         """The token losses: task texts in one packed pass through text tower and decoder, then the vocabulary head."""
         assert self.student.head is not None
-        hidden = self.student.decode(batch.task_texts, image, batch.task_owner)
+        hidden = self.student.decode(batch.task_texts, image, batch.task_owner, most_texts=len(DECODER_TASKS))
         targets = decode.find_targets(batch.task_texts, sum(batch.num_targets or batch.count_targets().tolist()))
         nll = self.student.head(hidden[targets.position], fused=token_cross_entropy, targets=targets.ids)
         means = decode.task_means(nll, batch.task[targets.text], texts.num_targets, self.ranks.size)

@@ -5,6 +5,7 @@ The global loss is the mean over ranks of what each returns; DDP and FSDP2 avera
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -98,7 +99,12 @@ def parallelize(learner: Learner, layout: Literal["ddp", "fsdp"], mesh: DeviceMe
     if not dist.is_initialized():
         return learner
     if layout == "ddp":
-        return DistributedDataParallel(learner, broadcast_buffers=False, gradient_as_bucket_view=True)
+        # Centres are equal on every rank already. Torch has renamed the word for not sending them before each forward.
+        words = inspect.signature(DistributedDataParallel).parameters
+        options: dict[str, Any] = {
+            "forward_sync_buffers" if "forward_sync_buffers" in words else "broadcast_buffers": False
+        }
+        return DistributedDataParallel(learner, gradient_as_bucket_view=True, **options)
     device = next(learner.parameters()).device.type
     mesh = mesh or init_device_mesh(device, (dist.get_world_size(),))
     for module, is_frozen in parts(learner):
