@@ -305,12 +305,12 @@ def test_columns_that_mean_nothing_are_said(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "x.csv", [{"file": "1.jpg", "text": "a"}])
     with pytest.raises(BadData, match=r"x\.csv: has the columns file, text; expected image and caption\(s\)"):
         read_custom(path, Problems())
+    (tmp_path / "x.xlsx").write_text("")
     with pytest.raises(ConfigError, match=r"ends in \.xlsx; allowed: \.csv, \.tsv, \.jsonl, or a folder"):
-        (tmp_path / "x.xlsx").write_text("")
         read_custom(tmp_path / "x.xlsx", Problems())
 
 
-# --- what is wrong is said by file and key -----------------------------------------------------------------------------
+# --- what is wrong is said by file and key ---------------------------------------------------------------------------
 
 
 def test_a_missing_image_is_left_out_or_stops(tmp_path: Path) -> None:

@@ -1,0 +1,161 @@
+"""One command over a whole data root."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from set_layouts import WRITERS, write_all, write_csv, write_image
+
+from goldiclip.config import Config, ConfigError
+from goldiclip.evaluate.datasets import READERS
+from goldiclip.evaluate.load import load_engine, weights_hash
+from goldiclip.evaluate.problems import BadData
+from goldiclip.evaluate.results import as_markdown, read_results
+from goldiclip.evaluate.run import Options, evaluate
+from goldiclip.inference.engine import Engine
+from goldiclip.model.goldiclip import GoldiCLIP
+from goldiclip.model.pretrained import save_model
+
+# Their prompts alone are thousands of texts: read elsewhere, measured on the small ones here.
+LARGE = {"imagenet", "cars", "cifar100", "ade20k", "coco_stuff", "flowers", "context59", "cifar10", "cityscapes"}
+
+
+def test_everything_under_a_root_is_measured(engine: Engine, tmp_path: Path) -> None:
+    root, out = write_all(tmp_path / "data"), tmp_path / "out"
+    only = tuple(name for name in READERS if name not in LARGE)
+    command = "goldiclip evaluate MODEL --data data"
+    results = evaluate(
+        engine,
+        root,
+        Options(only=only, shortlist=2, overlays=1),
+        out=out,
+        name="tiny",
+        command=command,
+        say=lambda _: None,
+    )
+    assert {row.set for row in results.rows} == set(only)
+    assert results.missing == {}
+    for row in results.rows:
+        assert 0 <= row.value <= 1, row.name
+        assert row.low <= row.value + 1e-9 or row.low != row.low, row.name
+        assert (row.command, row.model) == (command, weights_hash(engine))
+        assert row.split
+        assert len(row.annotations) == 16
+        assert row.counts["images"] > 0
+        assert row.deviations
+    assert {row.mode for row in results.rows if row.family == "long-text"} == {"tc", "ta", "tc@ta2"}
+    assert (out / "overlays/voc20/2007_000033-value.png").exists()
+    again = read_results(out)
+    assert [(row.name, row.value) for row in again.rows] == [(row.name, row.value) for row in results.rows]
+    assert json.loads((out / "results.json").read_text())["rows"][0]["set"] == "coco"
+    page = (out / "results.md").read_text()
+    assert page == as_markdown(results)
+    assert all(f"## {name} (" in page for name in only)
+
+
+def test_the_annotation_hash_is_that_of_the_file(engine: Engine, tmp_path: Path) -> None:
+    WRITERS["coco"](tmp_path)
+    row = evaluate(engine, tmp_path, Options(only=("coco",)), say=lambda _: None).rows[0]
+    file = tmp_path / "coco/annotations/captions_val2017.json"
+    assert row.annotations == hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
+def test_what_is_missing_is_named_with_its_source(engine: Engine, tmp_path: Path) -> None:
+    WRITERS["coco"](tmp_path)
+    results = evaluate(engine, tmp_path, say=lambda _: None)
+    assert {row.set for row in results.rows} == {"coco"}
+    about = results.missing["docci_fg"]
+    assert (about["licence"], about["source"].split(";")[0]) == ("CC BY 4.0", "google.github.io/docci")
+    assert "docci/annotations/test_annotations.json" in about["layout"]
+    assert "| docci_fg | DOCCI-FG | CC BY 4.0 |" in as_markdown(results)
+
+
+def test_a_set_asked_for_and_not_there_stops_only_under_strict(engine: Engine, tmp_path: Path) -> None:
+    WRITERS["coco"](tmp_path)
+    results = evaluate(engine, tmp_path, Options(only=("coco", "dci")), say=lambda _: None)
+    assert list(results.missing) == ["dci"]
+    with pytest.raises(BadData, match=r"dci is not there; expected dci/densely_captioned_images"):
+        evaluate(engine, tmp_path, Options(only=("coco", "dci"), strict=True), say=lambda _: None)
+
+
+def test_a_root_with_nothing_in_it_says_what_it_expected(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none of 32 sets is there\. Expected, for example, coco: coco/annotations"):
+        evaluate(engine, tmp_path, say=lambda _: None)
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        evaluate(engine, tmp_path / "nowhere", say=lambda _: None)
+
+
+def test_unknown_names_list_the_nearest(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'doci_fg' is no set; nearest: docci_fg"):
+        evaluate(engine, tmp_path, Options(only=("doci_fg",)), say=lambda _: None)
+    with pytest.raises(ConfigError, match="mode 'patch': this encoder has tc, ta"):
+        evaluate(engine, tmp_path, Options(modes=("patch",)), say=lambda _: None)
+
+
+def test_problems_are_counted_and_reported_or_stop(engine: Engine, tmp_path: Path) -> None:
+    WRITERS["coco"](tmp_path / "data")
+    (tmp_path / "data/coco/images/val2017/000000000003.jpg").write_bytes(b"no picture")
+    (tmp_path / "data/coco/images/val2017/000000000002.jpg").unlink()
+    said: list[str] = []
+    results = evaluate(engine, tmp_path / "data", out=tmp_path / "out", say=said.append)
+    assert len(results.problems["coco"]) == 2
+    assert results.rows[0].counts["images"] == 1
+    assert any("image 20: names" in line for line in said)
+    assert "2 problems" in (tmp_path / "out/results.md").read_text()
+    with pytest.raises(BadData, match="image 20"):
+        evaluate(engine, tmp_path / "data", Options(strict=True), say=lambda _: None)
+
+
+def test_annotations_of_an_unexpected_form_are_said(engine: Engine, tmp_path: Path) -> None:
+    WRITERS["sharegpt4v_1k"](tmp_path)
+    path = tmp_path / "share4v/share4v_sam_10k.json"
+    content = json.loads(path.read_text())
+    content[2]["conversations"] = [{"from": "human"}]
+    path.write_text(json.dumps(content))
+    with pytest.raises(BadData, match="sharegpt4v_1k: its annotations are not of the form expected"):
+        evaluate(engine, tmp_path, Options(only=("sharegpt4v_1k",)), say=lambda _: None)
+
+
+def test_sets_of_ones_own_need_no_root(engine: Engine, tmp_path: Path) -> None:
+    for i in range(3):
+        write_image(tmp_path / f"{i}.jpg", seed=i)
+    path = write_csv(tmp_path / "mine.csv", [{"image": f"{i}.jpg", "caption": f"number {i}"} for i in range(3)])
+    results = evaluate(engine, None, Options(custom=(path,)), say=lambda _: None)
+    assert {(row.set, row.family) for row in results.rows} == {("mine", "custom")}
+    with pytest.raises(ConfigError, match="give a folder of sets"):
+        evaluate(engine, None, say=lambda _: None)
+
+
+def test_deviations_are_named(engine: Engine, tmp_path: Path) -> None:
+    WRITERS["scenes_segmentation"](tmp_path)
+    options = Options(only=("scenes_segmentation", "scenes_short"), fit="whole", spaced=True)
+    named = {row.set: row.deviations for row in evaluate(engine, tmp_path, options, say=lambda _: None).rows}
+    assert any(one.startswith("windows of 32 pixels") for one in named["scenes_segmentation"])
+    assert any(one.startswith("class names with their spaces") for one in named["scenes_segmentation"])
+    assert any(one.startswith("images squeezed to a square") for one in named["scenes_short"])
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_encoder_folder_is_loaded_and_its_hash_is_of_its_weights(tiny: Config, tmp_path: Path) -> None:
+    model = GoldiCLIP(tiny.model, seed=3)
+    save_model(model, tiny, tmp_path / "model")
+    loaded = load_engine(str(tmp_path / "model"), device="cpu")
+    ours = Engine(model, image_size=32, device="cpu")
+    assert weights_hash(loaded) == weights_hash(ours)
+    assert weights_hash(loaded) != weights_hash(Engine(GoldiCLIP(tiny.model, seed=4), image_size=32, device="cpu"))
+
+
+def test_unknown_kinds_of_weights_are_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'clip' is no kind of weights; allowed: flair, cosmos, open_clip"):
+        load_engine("clip:ViT")
+    with pytest.raises(FileNotFoundError, match=r"nothing\.pt: no such file of weights"):
+        load_engine("flair:nothing.pt")
+    with pytest.raises(ConfigError, match="neither a file nor a model that open_clip knows"):
+        load_engine("open_clip:ViT-B-17/openai")
+    with pytest.raises(FileNotFoundError):
+        load_engine(str(tmp_path / "nowhere"))
