@@ -175,6 +175,31 @@ def test_logits_in_bf16_keep_float32_cosines(image):
     assert_close(ta.double(), as_logits(model, expected), atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_model_in_half_precision_scores_finitely(dtype):
+    half, exact = GoldiCLIP(TINY).to(dtype), GoldiCLIP(TINY)
+    images = torch.randn(2, 3, 24, 24)
+    for mode in exact.modes:
+        found = half.score(half.encode_image(images.to(dtype)), half.encode_text(TEXTS), mode)
+        assert_close(
+            found.float(), exact.score(exact.encode_image(images), exact.encode_text(TEXTS), mode), atol=1, rtol=0
+        )
+
+
+def test_towers_and_pooling_compile_whole_and_change_nothing(model):
+    """With the eager backend: what is checked is that no graph breaks."""
+    text, image, pooling = (
+        torch.compile(part, fullgraph=True, backend="eager") for part in (model.text, model.image, model.pooling)
+    )
+    images = torch.randn(2, 3, 16, 16, dtype=torch.float64)
+    assert_close(text(TEXTS.ids, TEXTS.lengths, TEXTS.max_length)[0], model.encode_text(TEXTS).embedding)
+    assert_close(image(images)[1], model.image(images)[1])
+    queries, keys, values = torch.randn(3, 16), torch.randn(2, 4, 16), torch.randn(2, 4, 16)
+    queries, keys, values = (part.double() for part in (queries, keys, values))
+    for what in ("cosine", "mean"):
+        assert_close(pooling(queries, keys, values, what=what), model.pooling(queries, keys, values, what=what))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

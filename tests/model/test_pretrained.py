@@ -244,6 +244,20 @@ def test_a_configuration_of_other_sizes_is_refused():
         from_flair(flair_state(), **HEADS, pooling_heads=2, config=wider)
 
 
+def test_what_weights_lack_is_drawn_from_the_runs_seed():
+    sizes = from_flair(flair_state(), **HEADS, pooling_heads=2, show=quietly).config
+    config = replace(sizes, decoder_depth=1, decoder_heads=2)
+    first, second = (from_flair(flair_state(), **HEADS, config=config, seed=seed, show=quietly) for seed in (0, 1))
+    assert_close(first.head.weight, GoldiCLIP(config, seed=0).head.weight, rtol=0, atol=0)
+    assert not torch.equal(first.head.weight, second.head.weight)
+
+
+def test_a_size_beside_a_whole_configuration_is_refused():
+    sizes = from_flair(flair_state(), **HEADS, pooling_heads=2, show=quietly).config
+    with pytest.raises(WeightsError, match="pass one or the other"):
+        from_flair(flair_state(), **HEADS, config=sizes, image_size=64)
+
+
 def test_flair_into_a_model_without_pooling_says_what_it_left():
     sizes = from_flair(flair_state(), **HEADS, pooling_heads=2, show=quietly).config
     reports: list[Report] = []

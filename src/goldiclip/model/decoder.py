@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from goldiclip.model.layers import DecoderBlock, Rows
+from goldiclip.model.layers import DecoderBlock, Rows, waits
 
 
 class Decoder(nn.Module):
@@ -47,7 +47,7 @@ class Decoder(nn.Module):
 def _by_image(lengths: Tensor, owner: Tensor, num_images: int, num_tokens: int, longest: int) -> Rows:
     """The tokens, texts sorted by owner, as one row per image."""
     per_image = lengths.new_zeros(num_images).index_add(0, owner, lengths)
-    if not longest or not owner.is_cuda:
+    if not longest or not waits(owner):
         longest = int(per_image.max()) if num_tokens else 0
     return Rows.of(per_image, num_tokens, min(longest, num_tokens))
 
@@ -55,7 +55,7 @@ def _by_image(lengths: Tensor, owner: Tensor, num_images: int, num_tokens: int, 
 def _check(num_texts: int, owner: Tensor, num_images: int) -> None:
     if len(owner) != num_texts:
         raise ValueError(f"{num_texts} texts and {len(owner)} owners: each text needs the index of its image")
-    if owner.is_cuda or not len(owner):
+    if waits(owner) or not len(owner):
         return
     if not 0 <= int(owner.min()) <= int(owner.max()) < num_images:
         raise ValueError(

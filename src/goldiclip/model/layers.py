@@ -54,6 +54,11 @@ class Rows:
         return padded.flatten(0, 1).index_select(0, self.slot)
 
 
+def waits(tensor: Tensor) -> bool:
+    """Whether asking this tensor for a number would make every step wait, or break a compiled graph."""
+    return tensor.is_cuda or torch.compiler.is_compiling()
+
+
 def packed_attention(query: Tensor, key: Tensor, value: Tensor, rows: Rows) -> Tensor:
     """Causal self-attention inside each text. All of (T, H, d)."""
     if query.shape[0] == 0:

@@ -8,7 +8,7 @@ that model instead and fill what the weights have: the way to start a run from t
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,17 @@ from goldiclip.model.weights import Report, Show, Source, Weights, WeightsError,
 
 __all__ = ["from_cosmos", "from_flair", "from_open_clip", "from_timm", "load_model", "save_model", "to_open_clip"]
 
+
+class Target(TypedDict, total=False):
+    """What the weights go into: by default a model of their own sizes."""
+
+    image_size: int | None  # other than theirs: the position grid is resized
+    context: int | None  # other than theirs: the text positions are cut or stretched
+    config: Model | None  # a whole model to fill as far as they reach
+    seed: int  # for what they do not have
+    show: Show  # what is done with the report; printed by default
+
+
 NO_BIAS = "trained with a softmax, hence without a logit bias"
 
 
@@ -41,10 +52,7 @@ def from_flair(
     text_heads: int,
     pooling_heads: int = 8,
     activation: str = "gelu",
-    image_size: int | None = None,
-    context: int | None = None,
-    config: Model | None = None,
-    show: Show = print,
+    **target: Unpack[Target],
 ) -> GoldiCLIP:
     """FLAIR: CLIP towers, one projection for keys and values, text-conditioned pooling, scale and bias."""
     source = Source(read_weights(weights), "FLAIR weights")
@@ -60,7 +68,7 @@ def from_flair(
     tensors = _take_towers(source, sizes, "image_post.proj", "text_post.proj", report)
     tensors |= take_pooling(source)
     source.finish()
-    return _built(sizes, tensors, report, image_size, context, config, show)
+    return _built(sizes, tensors, report, **target)
 
 
 def from_open_clip(
@@ -69,10 +77,7 @@ def from_open_clip(
     vision_heads: int | None = None,
     text_heads: int | None = None,
     activation: str | None = None,
-    image_size: int | None = None,
-    context: int | None = None,
-    config: Model | None = None,
-    show: Show = print,
+    **target: Unpack[Target],
 ) -> GoldiCLIP:
     """A CLIP of open_clip's or OpenAI's: a checkpoint, its tensors, or the model itself, which knows its heads and
     activation. Towers of another kind run through `goldiclip.model.encoders`."""
@@ -84,7 +89,7 @@ def from_open_clip(
         vision_heads=vision_heads or known.get("vision_heads"),
         text_heads=text_heads or known.get("text_heads"),
         activation=activation or known.get("activation", "gelu"),
-        options=(image_size, context, config, show),
+        **target,
     )
 
 
@@ -95,10 +100,7 @@ def from_cosmos(
     text_heads: int,
     activation: str = "gelu",
     which: str = "student",
-    image_size: int | None = None,
-    context: int | None = None,
-    config: Model | None = None,
-    show: Show = print,
+    **target: Unpack[Target],
 ) -> GoldiCLIP:
     """COSMOS: a CLIP whose cross-modal parts serve its training alone. `which` is "student" or "teacher"."""
     source = Source(_without_text_prefix(read_weights(weights, nest=which)), f"COSMOS {which} weights")
@@ -112,7 +114,7 @@ def from_cosmos(
         vision_heads=vision_heads,
         text_heads=text_heads,
         activation=activation,
-        options=(image_size, context, config, show),
+        **target,
     )
 
 
@@ -186,7 +188,7 @@ def _from_clip(
     vision_heads: int | None,
     text_heads: int | None,
     activation: str,
-    options: tuple[int | None, int | None, Model | None, Show],
+    **target: Unpack[Target],
 ) -> GoldiCLIP:
     if vision_heads is None or text_heads is None:
         raise WeightsError(
@@ -197,7 +199,7 @@ def _from_clip(
     for name in ("input_resolution", "context_length", "vocab_size", "attn_mask", "visual.attn_mask"):
         source.leave(name, "not a weight", report)
     source.finish()
-    return _built(sizes, tensors, report, *options)
+    return _built(sizes, tensors, report, **target)
 
 
 def _take_towers(source: Source, sizes: Model, image: str, text: str, report: Report) -> dict[str, Tensor]:
@@ -209,21 +211,16 @@ def _take_towers(source: Source, sizes: Model, image: str, text: str, report: Re
     return tensors | take(source, projection_rows(image, text)) | take(source, scalar_rows(has_bias))
 
 
-def _built(
-    sizes: Model,
-    tensors: dict[str, Tensor],
-    report: Report,
-    image_size: int | None,
-    context: int | None,
-    config: Model | None,
-    show: Show,
-) -> GoldiCLIP:
+def _built(sizes: Model, tensors: dict[str, Tensor], report: Report, **target: Unpack[Target]) -> GoldiCLIP:
+    config, image_size, context = target.get("config"), target.get("image_size"), target.get("context")
+    if config is not None and (image_size or context):
+        raise WeightsError(f"{report.source}: config has an image size and a context of its own; pass one or the other")
     if config is None:
         vision = replace(sizes.vision, image_size=image_size or sizes.vision.image_size)
         text = replace(sizes.text, context=context or sizes.text.context)
         bias = sizes.init_logit_bias if "scale.bias" in tensors else 0.0  # without one the logits stay the source's
         config = replace(sizes, vision=vision, text=text, init_logit_bias=bias)
-    model = GoldiCLIP(config)
+    model = GoldiCLIP(config, target.get("seed", 0))
     if model.image.value is not None and sizes.tie_key_value and "pooling.key.weight" in tensors:
         tensors["image.value.weight"] = tensors["image.key.weight"]
         report.notes.append("one projection in the weights: keys and values both start from it")
@@ -231,7 +228,7 @@ def _built(
         report.left[name] = "the configuration has no pooling"
         del tensors[name]
     fill(model, tensors, report)
-    show(report)
+    target.get("show", print)(report)
     return model
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from goldiclip.config import Text
-from goldiclip.model.layers import Rows, TextBlock
+from goldiclip.model.layers import Rows, TextBlock, waits
 
 
 class TextTower(nn.Module):
@@ -46,7 +46,7 @@ class TextTower(nn.Module):
             raise ValueError(
                 f"a text has {max_length} tokens, the tower reads {self.context}: tokenize with context={self.context}"
             )
-        if ids.is_cuda or not len(lengths):  # asking a device for a number would make every step wait
+        if waits(ids) or not len(lengths):
             return
         if int(lengths.min()) < 1 or int(lengths.sum()) != len(ids) or int(lengths.max()) > max_length:
             raise ValueError(
