@@ -145,6 +145,22 @@ def test_a_tower_of_another_kind_is_pointed_elsewhere():
         from_open_clip(CLIP(40, resnet, TEXT).state_dict(), **HEADS)
 
 
+@pytest.mark.parametrize(
+    ("vision", "text", "message"),
+    [
+        ({"pool_type": "avg"}, {}, "the class token is the image"),
+        ({"final_ln_after_pool": True}, {}, "the class token is the image"),
+        ({}, {"pool_type": "last"}, "the last token is the text"),
+        ({}, {"no_causal_mask": True}, "texts are read causally"),
+        ({}, {"norm_kwargs": {"eps": 1e-6}}, "LayerNorm's eps"),
+    ],
+)
+def test_what_tensors_do_not_show_is_asked_of_the_model(vision, text, message):
+    model = CustomTextCLIP(40, VISION | vision, TEXT | text)
+    with pytest.raises(WeightsError, match=message):
+        from_open_clip(model)
+
+
 # --- files and names ------------------------------------------------------------------------------------------------
 
 

@@ -243,6 +243,7 @@ def _asked(model: Any) -> dict[str, Any]:
         vision = model.visual.transformer.resblocks[0]
         text = (model.text if hasattr(model, "text") else model).transformer.resblocks[0]
         quick = type(vision.mlp.gelu).__name__ == "QuickGELU"
+        _require_plain(model)
         return {
             "vision_heads": vision.attn.num_heads,
             "text_heads": text.attn.num_heads,
@@ -252,6 +253,20 @@ def _asked(model: Any) -> dict[str, Any]:
         raise WeightsError(
             f"this open_clip model is not of two plain transformers ({error}): see encoders.OpenClip"
         ) from error
+
+
+def _require_plain(model: Any) -> None:
+    """What tensors do not show and we do not compute: the wrong kind would load, and then embed wrongly."""
+    visual, text = model.visual, getattr(model, "text", model)
+    found = {
+        "the class token is the image": visual.pool_type == "tok" and not visual.final_ln_after_pool,
+        "the last token is the text": getattr(text, "text_pool_type", getattr(text, "pool_type", ""))
+        in ("argmax", "eos"),
+        "texts are read causally": text.attn_mask is not None,
+        "LayerNorm's eps is 1e-5": visual.ln_post.eps == text.ln_final.eps == 1e-5,
+    }
+    if wrong := [fact for fact, holds in found.items() if not holds]:
+        raise WeightsError(f"open_clip weights: here {'; '.join(wrong)}, in this model not so: see encoders.OpenClip")
 
 
 def _require_clip_structure(model: GoldiCLIP, rows: list[Row], state: dict[str, Tensor]) -> None:
