@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import tyro
@@ -34,11 +35,266 @@ def config(recipe: Positional[str], overrides: Positional[tuple[str, ...]] = ())
     print(to_yaml(resolve(override(named(recipe), overrides))), end="")
 
 
+def train(
+    recipe: Positional[str] = "",
+    overrides: Positional[tuple[str, ...]] = (),
+    *,
+    out: Path | None = None,
+    resume: Path | None = None,
+    init: str = "",
+    requeue: bool = False,
+    dry_run: bool = False,
+) -> None:
+    """Train: `goldiclip train demo data.train=scenes/train/*.tar --out runs/first`.
+
+    Args:
+        recipe: A recipe's name, or a config.yaml. With --resume it may be left out.
+        overrides: Settings to change, as key=value.
+        out: Folder of a new run; runs/RECIPE unless you say otherwise.
+        resume: Folder of a run to go on with, from its newest checkpoint.
+        init: Weights to begin from: an encoder, run or checkpoint folder, or flair:, open_clip:, cosmos:, timm:FILE.
+        requeue: Go on with the run in --out if there is one: for launchers that start the same command again.
+        dry_run: Two steps on real batches, what each term should be, and the plan; nothing is written.
+    """
+    from goldiclip.train.command import run
+
+    run(recipe, overrides, out=out, resume=resume, init=init, requeue=requeue, dry_run=dry_run)
+
+
+def replay(file: Positional[Path], *, precision: str = "", micro_batch: int = 0) -> int:
+    """Repeat on a CPU the step that stopped a run: which term and which module first were not finite.
+
+    Args:
+        file: RUN/failure-step-….safetensors
+        precision: bf16 or fp32 instead of the run's.
+        micro_batch: Images at once, for a step larger than memory.
+    """
+    from goldiclip.train.replay import replay as repeat
+
+    found = repeat(file, precision=precision, micro_batch=micro_batch)
+    print("\n".join(found.lines()))
+    return 0 if found.is_reproduced else 1
+
+
+def plan(
+    recipe: Positional[str],
+    overrides: Positional[tuple[str, ...]] = (),
+    *,
+    gpus: int = 1,
+    gpu: str = "h200",
+    samples: int = 0,
+    dollars_per_hour: float | None = None,
+) -> None:
+    """Say before a run what it will need: FLOPs, memory, time, money, network, loader cores, the micro-batch that fits.
+
+    Args:
+        recipe: A recipe's name, or a config.yaml.
+        overrides: Settings to change, as key=value.
+        gpus: How many.
+        gpu: h200, h100, b200, a100, a100-40gb, mi300x, l40s or rtx4090.
+        samples: Samples of one epoch, where the shards are not at hand to be counted.
+        dollars_per_hour: Price of one GPU, instead of a rough list price.
+    """
+    from goldiclip.train.command import show_plan
+
+    show_plan(recipe, overrides, gpus=gpus, gpu=gpu, samples=samples, dollars_per_hour=dollars_per_hour)
+
+
+def report(run: Positional[Path], *, against: str = "") -> None:
+    """Write RUN/report.html: curves, task weights, throughput, configuration, evaluations and pictures on one page.
+
+    Args:
+        run: A run's folder.
+        against: paper, or another run: show the evaluations beside it too.
+    """
+    from goldiclip.train.report import write_report
+
+    if against:
+        compare((run,), against=against)
+    print(write_report(run))
+
+
 def doctor() -> int:
     """Say what this machine has, what it lacks for which command, and how to get it."""
     from goldiclip.doctor import examine, show
 
     return show(list(examine()))
+
+
+# --- shards ---------------------------------------------------------------------------------------------------------
+
+
+def shards_check(
+    paths: Positional[tuple[str, ...]],
+    fast: bool = False,
+    workers: int = 0,
+    examples: int = 3,
+    max_bad_share: float = 0.01,
+) -> int:
+    """Read shards as training would, count what is wrong by reason, and say how to mend it.
+
+    Fails when training would stop. `--fast` reads the images' headers only; `--workers 0` uses every core.
+    """
+    from goldiclip.data.doctor import diagnose
+    from goldiclip.data.doctor_report import show
+    from goldiclip.data.shards import Shards
+
+    shards = Shards(paths)
+    return show(shards, diagnose(shards, fast=fast, workers=workers, num_examples=examples), max_bad_share)
+
+
+def shards_stats(
+    paths: Positional[tuple[str, ...]], out: Path = Path("shards-stats.png"), samples: int = 20_000, workers: int = 0
+) -> None:
+    """Captions, lengths in tokens, boxes and questions in numbers and as a plot; `--samples 0` reads them all."""
+    from goldiclip.data.shards import Shards
+    from goldiclip.data.statistics import measure, show
+    from goldiclip.data.statistics_plot import plot
+
+    shards = Shards(paths)
+    statistics = measure(shards, samples, workers)
+    show(shards, statistics)
+    print(f"plot: {plot(statistics, out)}")
+
+
+def shards_show(
+    paths: Positional[tuple[str, ...]],
+    overrides: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
+    recipe: str = "cc3m",
+    out: Path = Path("shards.png"),
+    count: int = 6,
+) -> None:
+    """Draw a contact sheet: each sample with its boxes, and the crops, captions and task texts training would draw."""
+    from goldiclip.config import override, resolve
+    from goldiclip.data.contact_sheet import contact_sheet
+    from goldiclip.data.shards import Shards
+    from goldiclip.recipes import recipe as named
+
+    config = resolve(override(named(recipe), overrides))
+    print(contact_sheet(Shards(paths), config, out, count))
+
+
+# --- the embedded corpus --------------------------------------------------------------------------------------------
+
+
+def scenes(
+    out: Positional[Path],
+    count: int = 20_000,
+    held_out: int = 1_000,
+    size: int = 128,
+    seed: int = 0,
+    workers: int = 0,
+    max_objects: int = 4,
+    kinds: int = 0,
+    repeats: float = 0.25,
+    occlusion: float = 0.35,
+    rivals: float = 0.12,
+    per_shard: int = 500,
+    cutouts: Path | None = None,
+    backgrounds: Path | None = None,
+) -> None:
+    """Draw a corpus: training shards, held-out shards and six evaluation sets. Run again, it goes on where it stopped.
+
+    Args:
+        out: the folder to write
+        count: scenes to train on
+        held_out: scenes of the evaluation gallery, all of them things in combinations that training never shows
+        size: width and height of every image, in pixels
+        seed: another seed, another corpus
+        workers: processes; 0 takes the cores there are
+        max_objects: different things in one scene, at most; fewer is easier
+        kinds: how many kinds of things there are; 0 takes all of them, fewer is easier
+        repeats: share of things that come several at a time
+        occlusion: share of scenes in which one thing partly hides another
+        rivals: share of things whose neighbour is of the same kind in another colour
+        per_shard: scenes in a shard
+        cutouts: folder of named RGBA cut-outs to compose from, in place of drawings
+        backgrounds: folder or tar of photographs to lay behind cut-outs
+    """
+    from goldiclip.data.scenes import Settings, write_corpus
+
+    settings = Settings(
+        count=count,
+        held_out=held_out,
+        size=size,
+        seed=seed,
+        max_objects=max_objects,
+        kinds=kinds,
+        repeats=repeats,
+        occlusion=occlusion,
+        rivals=rivals,
+        cutouts=cutouts,
+        backgrounds=backgrounds,
+        per_shard=per_shard,
+    )
+    print(write_corpus(out, settings, workers, say=print))
+
+
+# --- evaluation -----------------------------------------------------------------------------------------------------
+
+
+def evaluate(
+    model: Positional[str],
+    *,
+    data: Path | None = None,
+    only: str = "",
+    mode: str = "",
+    out: Path | None = None,
+    custom: tuple[Path, ...] = (),
+    shortlist: int = 0,
+    segmentation: str = "value",
+    spaced: bool = False,
+    whole: bool = False,
+    overlays: int = 8,
+    strict: bool = False,
+    precision: str = "",
+    batch: int = 64,
+) -> None:
+    """Measure a model on every set found: `goldiclip evaluate runs/first --data sets`. Under torchrun, on all ranks.
+
+    Args:
+        model: An encoder folder, a run, a hub name, flair:FILE, cosmos:FILE, open_clip:FILE or open_clip:MODEL/TAG.
+        data: Folder that holds the sets. What is missing is listed with its licence, source and layout.
+        only: Sets by name, parted by commas, such as coco,docci_fg.
+        mode: tc, ta, or both; those the model has unless you say otherwise.
+        out: Folder for results.json, results.md and overlays; evaluation/ beside the model unless you say otherwise.
+        custom: CSV and JSONL files and folders of your own.
+        shortlist: Also two-stage retrieval: this many candidates by ta, ordered by tc.
+        segmentation: value, sink, attention, parted by commas.
+        spaced: Segmentation class names with their spaces back.
+        whole: Squeeze whole images into the square instead of cropping the centre.
+        overlays: Segmentations of each set saved to look at.
+        strict: Stop at the first problem of the data instead of leaving it out.
+        precision: fp32 or bf16; bf16 on a GPU unless you say otherwise.
+        batch: Images in a block.
+    """
+    from goldiclip.evaluate import command
+    from goldiclip.train.launch import seated
+    from goldiclip.train.parallel import current_ranks
+
+    options = command.options(
+        only, mode, segmentation, custom, shortlist, whole, spaced=spaced, overlays=overlays, strict=strict
+    )
+    with seated() as seat:
+        ranks = current_ranks()
+        command.run(model, data, options, out=out, device=seat.device, precision=precision, batch=batch, ranks=ranks)
+
+
+def compare(
+    runs: Positional[tuple[Path, ...]], *, against: str = "", method: str = "GoldiCLIP", size: str = "30M"
+) -> None:
+    """Show a run's numbers beside the paper's or another run's, or several runs as an ablation table.
+
+    Args:
+        runs: Folders with results of `goldiclip evaluate`; several make an ablation table, in their order.
+        against: paper, or another run.
+        method: Of the paper's rows, the one differences are to.
+        size: That row's training data: 3M, 30M, 2B, 10B, CC3M-recap, …
+    """
+    from goldiclip.evaluate.command import compare as show
+
+    for page in show(runs, against, method, size):
+        print(page)
 
 
 # --- dispatch -------------------------------------------------------------------------------------------------------
@@ -47,7 +303,15 @@ def doctor() -> int:
 COMMANDS: dict[str, Callable[..., int | None] | dict[str, Callable[..., int | None]]] = {
     "recipes": recipes,
     "config": config,
+    "scenes": scenes,
+    "train": train,
+    "replay": replay,
+    "plan": plan,
+    "evaluate": evaluate,
+    "compare": compare,
+    "report": report,
     "doctor": doctor,
+    "shards": {"check": shards_check, "stats": shards_stats, "show": shards_show},
 }
 
 

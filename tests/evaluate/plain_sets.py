@@ -9,7 +9,7 @@ from goldiclip.evaluate.datasets.items import Gallery, Labelled, Questions
 from goldiclip.inference.engine import Engine
 from goldiclip.types import ImageFeatures, TextFeatures, Texts
 
-WORDS = "red blue cat dog tree house car boat sun moon river stone".split()
+WORDS = ["red", "blue", "cat", "dog", "tree", "house", "car", "boat", "sun", "moon", "river", "stone"]
 
 
 def pictures(count: int, seed: int = 0, size: int = 32) -> tuple[Tensor, ...]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
 from set_layouts import WRITERS, write_all, write_csv, write_image
 
+from goldiclip.cli import main
 from goldiclip.config import Config, ConfigError
+from goldiclip.evaluate.compare import summary
 from goldiclip.evaluate.datasets import READERS
 from goldiclip.evaluate.load import load_engine, weights_hash
 from goldiclip.evaluate.problems import BadData
@@ -136,6 +139,67 @@ def test_deviations_are_named(engine: Engine, tmp_path: Path) -> None:
     assert any(one.startswith("windows of 32 pixels") for one in named["scenes_segmentation"])
     assert any(one.startswith("class names with their spaces") for one in named["scenes_segmentation"])
     assert any(one.startswith("images squeezed to a square") for one in named["scenes_short"])
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run_folder(tiny: Config, tmp_path: Path) -> Path:
+    """A run's folder with an encoder in it, and some sets beside it."""
+    save_model(GoldiCLIP(tiny.model, seed=3), tiny, tmp_path / "run/encoder")
+    (tmp_path / "run/config.yaml").write_text("schema: 1\nrecipe: tiny/ca\n")
+    for name in ("coco", "scenes_short"):
+        WRITERS[name](tmp_path / "sets")
+    return tmp_path / "run"
+
+
+def test_the_command_writes_beside_the_run(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sets = str(run_folder.parent / "sets")
+    assert main(["evaluate", str(run_folder), "--data", sets, "--only", "coco,scenes_short", "--mode", "tc"]) == 0
+    said = capsys.readouterr().out
+    assert "text_to_image/recall@1" in said
+    results = read_results(run_folder)
+    assert {row.set for row in results.rows} == {"coco", "scenes_short"}
+    assert {row.mode for row in results.rows} == {"tc"}
+    assert results.command.startswith("goldiclip ")
+    assert str(run_folder / "evaluation/results.json") in said
+
+
+def test_a_run_is_shown_beside_the_paper_and_other_runs(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sets = str(run_folder.parent / "sets")
+    assert main(["evaluate", str(run_folder), "--data", sets, "--only", "coco"]) == 0
+    assert main(["compare", str(run_folder), "--against", "paper"]) == 0
+    assert "GoldiCLIP 30M" in capsys.readouterr().out
+    assert "<td class='" in (run_folder / "evaluation/against-paper.html").read_text()
+    assert main(["compare", str(run_folder), "--against", str(run_folder)]) == 0
+    assert "coco/tc/text_to_image/recall@1" in (run_folder / "evaluation/against-run.md").read_text()
+    assert main(["compare", str(run_folder), str(run_folder / "evaluation")]) == 0
+    page = (run_folder / "evaluation/ablation.md").read_text()
+    assert "| CA |" in page
+    assert main(["compare", str(run_folder)]) == 2
+    assert "nothing to compare with" in capsys.readouterr().err
+
+
+def test_mistakes_are_said_in_a_line(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sets = str(run_folder.parent / "sets")
+    (run_folder.parent / "sets/coco/images/val2017/000000000002.jpg").unlink()
+    assert main(["evaluate", str(run_folder), "--data", sets, "--strict"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "captions_val2017.json, image 20: names" in error
+    assert main(["evaluate", str(run_folder), "--data", sets, "--mode", "tx"]) == 2
+    assert main(["evaluate", str(run_folder)]) == 2
+
+
+def test_a_summary_has_a_table_for_each_set(engine: Engine, tmp_path: Path) -> None:
+    WRITERS["scenes_short"](tmp_path)
+    results = evaluate(engine, tmp_path, Options(only=("scenes_short", "scenes_questions")), say=lambda _: None)
+    tables = summary(results)
+    assert [table.title for table in tables] == ["scenes_short (held out)", "scenes_questions (test)"]
+    assert tables[0].heads == ("tc", "ta")
+    assert re.fullmatch(r"\d+\.\d \(\d+\.\d–\d+\.\d\)", tables[0].rows[0][1][0].text)
+    assert "5 images, 10 texts" in tables[0].notes[0]
 
 
 # --- models -----------------------------------------------------------------------------------------------------------

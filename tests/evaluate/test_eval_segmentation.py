@@ -212,7 +212,7 @@ def test_spaced_names_are_other_queries(engine: Engine, tmp_path: Path) -> None:
     assert "value/iou/traffic light" in found
 
 
-# --- overlays -----------------------------------------------------------------------------------------------------------
+# --- overlays -------------------------------------------------------------------------------------------------------
 
 
 def test_overlays_are_saved(engine: Engine, tmp_path: Path) -> None:

@@ -25,12 +25,14 @@ class Cell:
     difference: float | None = None
     is_certain: bool = True  # whether the difference lies outside the value's 95 % interval
     is_best: bool = False
+    interval: tuple[float, float] | None = None
 
     @property
     def text(self) -> str:
         if self.value is None or math.isnan(self.value):
             return "–"
-        return f"{self.value:.1f}" + ("" if self.difference is None else f" ({self.difference:+.1f})")
+        bounds = "" if self.interval is None else f" ({self.interval[0]:.1f}–{self.interval[1]:.1f})"
+        return f"{self.value:.1f}" + (bounds if self.difference is None else f" ({self.difference:+.1f})")
 
     @property
     def verdict(self) -> str:
@@ -46,6 +48,30 @@ class Table:
     heads: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
     notes: tuple[str, ...] = field(default=())
+
+
+def summary(results: Results) -> list[Table]:
+    """What was found, a table for each set: metrics down, modes across, with intervals. For a run's page."""
+    tables = []
+    for name in dict.fromkeys(row.set for row in results.rows):
+        rows = [row for row in results.rows if row.set == name]
+        modes = tuple(dict.fromkeys(row.mode for row in rows))
+        found = {(row.metric, row.mode): row for row in rows}
+        shown = tuple(
+            (metric, tuple(_with_interval(found.get((metric, mode))) for mode in modes))
+            for metric in dict.fromkeys(row.metric for row in rows)
+        )
+        counts = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in rows[0].counts.items())
+        problems = results.problems.get(name, [])
+        notes = (counts, *rows[0].deviations, *([f"{len(problems)} problems of the data"] if problems else []))
+        tables.append(Table(f"{name} ({rows[0].split})", modes, shown, notes))
+    return tables
+
+
+def _with_interval(row: Row | None) -> Cell:
+    if row is None:
+        return Cell(None)
+    return Cell(100 * row.value, interval=None if math.isnan(row.low) else (100 * row.low, 100 * row.high))
 
 
 # --- comparisons ----------------------------------------------------------------------------------------------------
