@@ -100,6 +100,10 @@ class Shards(Sequence[Sample]):
         index = self._open(shard).index
         return (index.place(row).key for row in range(len(index)))
 
+    def key(self, shard: int, row: int) -> str:
+        """The key of one sample, whatever else may be wrong with it."""
+        return self._open(shard).index.place(row).key
+
     @property
     def counts(self) -> dict[str, int]:
         """What the walks over the tars found odd, by reason."""
