@@ -175,6 +175,23 @@ def test_logits_in_bf16_keep_float32_cosines(image):
     assert_close(ta.double(), as_logits(model, expected), atol=1e-4, rtol=0)
 
 
+def test_texts_that_do_not_fit_are_refused(model, image, texts):
+    for odd in (torch.zeros(3, 8), torch.zeros(5, 3, 16), torch.zeros(16)):
+        for mode in model.modes:
+            with pytest.raises(ValueError, match=r"texts are \(.*expected \(M, 16\), or \(2, M, 16\)"):
+                model.score(image, odd.double(), mode)
+    with pytest.raises(ValueError, match=r"pairs are \(2,\) images and \(1,\) texts"):
+        model.score(image, texts, "ta", (torch.tensor([0, 1]), torch.tensor([0])))
+
+
+@pytest.mark.parametrize("num_images", [0, 2])
+def test_no_texts_have_no_scores(model, num_images):
+    image = model.encode_image(torch.randn(num_images, 3, 16, 16, dtype=torch.float64))
+    none = model.encode_text(Texts.pack([]))
+    for mode in model.modes:
+        assert model.score(image, none, mode).shape[:2] == (num_images, 0)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_model_in_half_precision_scores_finitely(dtype):
     half, exact = GoldiCLIP(TINY).to(dtype), GoldiCLIP(TINY)

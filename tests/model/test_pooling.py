@@ -169,6 +169,12 @@ def test_pairs_of_nothing_are_nothing():
     assert pooling(text, keys, values, what="cosine", pairs=(nothing, nothing)).shape == (0,)
 
 
+def test_the_mean_over_no_text_is_refused():
+    pooling, text, keys, values = made()
+    with pytest.raises(ValueError, match="no mean over none"):
+        pooling(text[:0], keys, values, what="mean")
+
+
 def test_an_unknown_use_is_refused_with_the_known_ones():
     pooling, text, keys, values = made()
     with pytest.raises(ValueError, match="cannot give 'sum'; it gives embedding, attention"):

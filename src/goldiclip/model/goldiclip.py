@@ -115,6 +115,7 @@ class GoldiCLIP(nn.Module):
             "patch_sink": self._patch_sink,
         }
         wanted = texts if isinstance(texts, tuple) else _embeddings(texts)
+        _check_fit(image, wanted if isinstance(wanted, tuple) else (wanted,), pairs)
         cosine = functions[mode](image, wanted, *((pairs,) if pairs is not None else ()))
         return tuple(self.scale(part) for part in cosine) if isinstance(cosine, tuple) else self.scale(cosine)
 
@@ -154,6 +155,21 @@ class GoldiCLIP(nn.Module):
 
 def _embeddings(texts: TextFeatures | Tensor) -> Tensor:
     return texts.embedding if isinstance(texts, TextFeatures) else texts
+
+
+def _check_fit(image: ImageFeatures, texts: tuple[Tensor, ...], pairs: Pairs | None) -> None:
+    num_images, width = image.embedding.shape
+    for part in texts:
+        own = part.dim() == 3
+        if part.dim() not in (2, 3) or part.shape[-1] != width or (own and len(part) != num_images):
+            raise ValueError(
+                f"texts are {tuple(part.shape)} and images {num_images, width}: expected (M, {width}), or "
+                f"({num_images}, M, {width}) of each image's own"
+            )
+    if pairs is not None and (pairs[0].shape != pairs[1].shape or pairs[0].dim() != 1):
+        raise ValueError(
+            f"pairs are {tuple(pairs[0].shape)} images and {tuple(pairs[1].shape)} texts: expected (P,) each"
+        )
 
 
 def _check(config: Model) -> None:

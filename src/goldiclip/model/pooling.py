@@ -200,6 +200,8 @@ def attention_weights(queries: Tensor, keys: Tensor) -> Tensor:
 def mean_attention(queries: Tensor, keys: Tensor) -> Tensor:
     """(B, H, L): the mean over texts of the attention weights, a piece of the texts at a time."""
     per_text = keys[..., 0].numel()
+    if not queries.shape[-2]:
+        raise ValueError("no texts: there is no mean over none")
     at_once = max(1, NUMBERS_AT_ONCE // max(1, per_text))
     sums = [recomputed(_summed_attention, piece, keys) for piece in queries.split(at_once, -2)]
     return torch.stack(sums).sum(0) / queries.shape[-2]
