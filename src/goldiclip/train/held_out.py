@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from goldiclip.config import Config
+from goldiclip.config import Config, ConfigError
 from goldiclip.data.shards import BadSample, Shards
 from goldiclip.data.tokenizer import Tokenizer
 from goldiclip.data.views import decode_image, render
@@ -23,7 +23,7 @@ CHUNK = 32
 class HeldOut:
     """The first samples of `data.held_out`, decoded once, each with the shortest kind of caption it has."""
 
-    def __init__(self, config: Config, tokenizer: Tokenizer, limit: int = LIMIT) -> None:
+    def __init__(self, config: Config, limit: int = LIMIT) -> None:
         images, captions = [], []
         shards = Shards(config.data.held_out, config.data.cache_gigabytes)
         for i in range(min(limit, len(shards))):
@@ -35,8 +35,10 @@ class HeldOut:
             if caption := _query(sample):
                 images.append(pixels)
                 captions.append(caption)
+        if not images:
+            raise ConfigError(f"data.held_out: no sample in {shards.paths[0]}, … has an image and a caption")
         self.images = torch.stack(images)
-        self.texts: Texts = tokenizer.encode(captions)
+        self.texts: Texts = Tokenizer(config.model.text.context).encode(captions)
         self.is_pair = _equal(captions)
         self.is_bf16 = config.run.precision == "bf16"
 

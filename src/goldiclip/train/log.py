@@ -75,7 +75,7 @@ def read_log(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def cut_log(path: Path, step: int) -> int:
-    """Take the records after `step` out of the log, for a run that goes on from there; log.abandoned.jsonl keeps them."""
+    """Take the records after `step` out of the log of a run that goes on there; log.abandoned.jsonl keeps them."""
     if not path.exists():
         return 0
     kept = 0

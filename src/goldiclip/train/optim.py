@@ -25,14 +25,14 @@ PARTS = {
     "student.decoder.": "decoder",
     "student.head.": "decoder",
     "prototypes.": "prototypes",
-    "student.scale.": "scalars",
-    "balance.": "scalars",
+    "student.scale.": "scale",
+    "balance.": "balance",
 }
 
 
 def kind_of(name: str, parameter: Tensor) -> Kind:
     """What AdamW does with a parameter: a scalar has its own rate; vectors, tokens and prototypes are not decayed."""
-    if part_of(name) == "scalars":
+    if part_of(name) in ("scale", "balance"):
         return "scalar"
     words = name.split(".")
     if parameter.ndim < 2 or any(word in UNDECAYED for word in words):
@@ -147,11 +147,13 @@ def named_gradients(learner: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def gradient_norms(learner: nn.Module) -> dict[str, Tensor]:
-    """The norm of each part's gradient, over all ranks' shards; on the device, so that nobody waits."""
+    """The norm of each part's gradient and of all but σ's; over all ranks' shards, on the device: nobody waits."""
     parts: dict[str, list[Tensor]] = defaultdict(list)
     for name, gradient in named_gradients(learner):
         parts[part_of(name)].append(gradient)
-    return {part: _norm(gradients) for part, gradients in parts.items()}
+    norms = {part: _norm(gradients) for part, gradients in parts.items()}
+    squares = [norm.square() for part, norm in norms.items() if part != "balance"]
+    return norms | {"all": torch.stack(squares).sum().sqrt()}
 
 
 def _norm(tensors: Sequence[Tensor]) -> Tensor:
@@ -159,12 +161,11 @@ def _norm(tensors: Sequence[Tensor]) -> Tensor:
     return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
 
-def clip_gradients(learner: nn.Module, norms: Mapping[str, Tensor], largest: float) -> None:
-    """Scale the gradients down to a joint norm of at most `largest`. The σ of the balance neither count nor shrink."""
-    gradients = [gradient for name, gradient in named_gradients(learner) if not name.startswith("balance.")]
-    norm = _norm(gradients)
-    scale = (largest / (norm + 1e-6)).clamp(max=1.0)
-    torch._foreach_mul_([_local(gradient) for gradient in gradients], scale.to(gradients[0].device))
+def clip_gradients(learner: nn.Module, norm: Tensor, largest: float) -> None:
+    """Scale all gradients but those of the σ down to a joint norm of at most `largest`; `norm` is what it is now."""
+    scale = (largest / (norm + 1e-6)).clamp(max=1.0).nan_to_num(nan=1.0)
+    gradients = [_local(gradient) for name, gradient in named_gradients(learner) if part_of(name) != "balance"]
+    torch._foreach_mul_(gradients, scale)
 
 
 def _local(tensor: Tensor) -> Tensor:
