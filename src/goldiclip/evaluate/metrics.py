@@ -62,7 +62,12 @@ def standing(scores: Tensor, is_positive: Tensor) -> Standing:
     """Of every row's best positive: scores and is_positive are (Q, C)."""
     best = scores.masked_fill(~is_positive, -torch.inf).amax(dim=1, keepdim=True)
     tied = scores == best
-    return Standing((scores > best).sum(1), tied.sum(1), (tied & is_positive).sum(1))
+    return Standing(count(scores > best, 1), count(tied, 1), count(tied & is_positive, 1))
+
+
+def count(is_true: Tensor, dim: int) -> Tensor:
+    """How many are true: on a CPU twice as fast as a sum of booleans."""
+    return is_true.view(torch.uint8).sum(dim, dtype=torch.int32).long()
 
 
 def recall_share_at(scores: Tensor, is_positive: Tensor, k: int) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from goldiclip.evaluate.datasets.items import picture_name
 from goldiclip.evaluate.encode import Block, ImageBlocks, autocast
-from goldiclip.evaluate.metrics import Standing, standing
+from goldiclip.evaluate.metrics import Standing, count, standing
 from goldiclip.inference.engine import Engine
 from goldiclip.types import Ranks, TextFeatures
 
@@ -100,10 +100,12 @@ def empty_matrix(shape: Sequence[int], device: torch.device, memory_bytes: int =
 def image_standings(scores: Scores, owners: Tensor, is_text: Tensor, ranks: Ranks) -> tuple[Tensor, Standing]:
     """Of every image its best caption among all texts, and which images these are: those with a caption, in order."""
     found, index = [], []
+    is_text, owners = is_text.to(scores.rows.device), owners.to(scores.rows.device)
+    hides_none = bool(is_text.all())
     for rows, images in scores.chunks():
-        rows = rows.masked_fill(~is_text.to(rows.device), -torch.inf)
-        is_own = owners.to(rows.device) == images.unsqueeze(1)
-        asks = (is_own & is_text.to(rows.device)).any(1)
+        rows = rows if hides_none else rows.masked_fill(~is_text, -torch.inf)
+        is_own = owners == images.unsqueeze(1)
+        asks = (is_own & is_text).any(1)
         found.append(standing(rows[asks], is_own[asks]))
         index.append(images[asks])
     parts = [torch.cat([getattr(one, name) for one in found] or [scores.index[:0]]) for name in Standing.__slots__]
@@ -118,8 +120,8 @@ def text_standings(scores: Scores, owners: Tensor, is_image: Tensor, ranks: Rank
     better, tied = torch.zeros_like(own, dtype=torch.int64), torch.zeros_like(own, dtype=torch.int64)
     for rows, images in scores.chunks():
         rows = rows[is_image.to(rows.device)[images]].to(own.device)
-        better += (rows > own).sum(0)
-        tied += (rows == own).sum(0)
+        better += count(rows > own, 0)
+        tied += count(rows == own, 0)
     tied = ranks.sum(tied)
     return Standing(ranks.sum(better), tied, torch.ones_like(tied))
 
