@@ -17,6 +17,7 @@ from goldiclip.train.accumulate import split
 from goldiclip.types import Batch, Texts
 
 PATIENCE_SECONDS = 60.0
+HASH_BITS = (1 << 40) - 1  # of each caption's hash, so that millions of them add up without overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Delivered:
     batches: list[Batch]
     waited_seconds: float
     counts: dict[str, int]  # truncations, drops and substitutions, by reason
-    batch_hash: int  # over the captions drawn: equal positions of equal runs have equal ones
+    hash: int  # over the captions drawn; added up over ranks it is that of the step in any layout
 
 
 class Feed:
@@ -99,12 +100,12 @@ class Feed:
 
     def _upload(self, batch: Batch) -> Callable[[float], Delivered]:
         """Begin the copy; what is returned finishes it on the stream that will read the batch."""
-        batch_hash = int(batch.caption_hash.sum())
+        drawn = int((batch.caption_hash & HASH_BITS).sum())
         counts = dict(batch.counts)
         pieces = split(batch, self.micro_batch)
         if self.stream is None:
             here = [piece.to(self.device) for piece in pieces]
-            return lambda waited: Delivered(here, waited, counts, batch_hash)
+            return lambda waited: Delivered(here, waited, counts, drawn)
         with torch.cuda.stream(self.stream):
             there = [piece.to(self.device, non_blocking=True) for piece in pieces]
             copied = self.stream.record_event()
@@ -114,7 +115,7 @@ class Feed:
             current.wait_event(copied)
             for piece in there:
                 _used_on(piece, current)
-            return Delivered(there, waited, counts, batch_hash)
+            return Delivered(there, waited, counts, drawn)
 
         return finish
 

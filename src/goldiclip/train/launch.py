@@ -102,18 +102,18 @@ def first_decides(seat: Seat, decide: Callable[[], Answer]) -> Answer:
 
 
 class Agreement:
-    """What some rank has noticed becomes known to all, over a small group of its own that no device waits for."""
+    """What each rank has noticed, added up and known to all, over a small group that no device waits for."""
 
     def __init__(self, seat: Seat) -> None:
         self.group: Any = dist.new_group(backend="gloo") if seat.ranks > 1 else None
 
-    def any(self, *noticed: bool) -> list[bool]:
-        """For each thing, whether any rank noticed it."""
+    def sum(self, *noticed: int) -> list[int]:
+        """Each number over all ranks."""
         if self.group is None:
             return list(noticed)
-        flags = torch.tensor(noticed, dtype=torch.int32)
-        dist.all_reduce(flags, dist.ReduceOp.MAX, group=self.group)
-        return [bool(flag) for flag in flags.tolist()]
+        numbers = torch.tensor(noticed, dtype=torch.int64)
+        dist.all_reduce(numbers, group=self.group)
+        return [int(number) for number in numbers]
 
 
 class Signals:
@@ -138,6 +138,10 @@ class Signals:
         if number == signal.SIGINT and self.received == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
+
+    @property
+    def is_asking(self) -> bool:
+        return self.received is not None
 
     @property
     def exit_code(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -62,15 +61,15 @@ def steps(run: Session, signals: Signals) -> None:
         losses = backward(run.model, delivered.batches)
         values = update(run, losses, delivered.batches)
         run.progress = replace(run.progress, step=run.progress.step + 1, samples=samples, score=None)
-        record(run, values, delivered)
+        asked, due, batch_hash = run.agreement.sum(signals.is_asking, run.clock.due_by_time(), delivered.hash)
+        record(run, values, delivered, batch_hash)
         if is_evaluation_due(run):
             evaluate(run)
-        is_asked, is_time = run.agreement.any(signals.received is not None, run.clock.due_by_time(time.monotonic()))
-        if is_asked or is_time or run.clock.due(run.progress.step, samples) or is_best(run):
+        if asked or due or run.clock.due(run.progress.step, samples) or is_best(run):
             save(run)
         elif complaint := run.checkpoints.poll():
             run.voice.tell("alarm", complaint, run.progress)
-        if is_asked:
+        if asked:
             interrupt(run, signals)
 
 
@@ -111,7 +110,7 @@ def stop(run: Session, values: Mapping[str, float], bad: Sequence[str], batches:
     raise NonFinite(message)
 
 
-def record(run: Session, values: Mapping[str, float], delivered: Delivered) -> None:
+def record(run: Session, values: Mapping[str, float], delivered: Delivered, batch_hash: int) -> None:
     """The step's record to the log, and what looks odd in it."""
     config, progress = run.config, run.progress
     costs = run.meter.step(delivered.waited_seconds)
@@ -125,7 +124,7 @@ def record(run: Session, values: Mapping[str, float], delivered: Delivered) -> N
         "lr": learning_rate(config, progress.samples, run.total) * config.optim.lr,
         **costs,
         "counts": delivered.counts,
-        "batch_hash": delivered.batch_hash,
+        "batch_hash": batch_hash,
     }
     run.voice.record(found)
     for event, message in run.watch.look(found):
@@ -168,7 +167,7 @@ def is_best(run: Session) -> bool:
 def save(run: Session) -> None:
     run.progress = replace(run.progress, seconds=run.meter.total_seconds())
     complaint = run.checkpoints.save(run.learner, run.optimizer, run.progress)
-    run.clock.saved(run.progress.step, run.progress.samples, time.monotonic())
+    run.clock.saved(run.progress.step, run.progress.samples)
     if complaint:
         run.voice.tell("alarm", complaint, run.progress)
 

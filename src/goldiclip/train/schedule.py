@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 
 from goldiclip.config import Config, ConfigError, Run
 
@@ -50,7 +51,7 @@ class SaveClock:
     run: Run
     step: int
     samples: int
-    seconds: float
+    seconds: float = field(default_factory=time.monotonic)
 
     def due(self, step: int, samples: int) -> bool:
         """Due by count. The same on every rank without asking the others."""
@@ -58,10 +59,10 @@ class SaveClock:
         by_steps = steps > 0 and step // steps > self.step // steps
         return by_steps or (every > 0 and samples // every > self.samples // every)
 
-    def due_by_time(self, seconds: float) -> bool:
+    def due_by_time(self) -> bool:
         """Due by the clock of this rank; ranks must agree before they act on it."""
         minutes = self.run.save_every_minutes
-        return minutes > 0 and seconds - self.seconds >= 60 * minutes
+        return minutes > 0 and time.monotonic() - self.seconds >= 60 * minutes
 
-    def saved(self, step: int, samples: int, seconds: float) -> None:
-        self.step, self.samples, self.seconds = step, samples, seconds
+    def saved(self, step: int, samples: int) -> None:
+        self.step, self.samples, self.seconds = step, samples, time.monotonic()

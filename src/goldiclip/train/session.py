@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -91,7 +90,7 @@ def opened(config: Config, folder: RunFolder, seat: Seat, init: str | None) -> I
             total=total,
             progress=progress,
             checkpoints=checkpoints,
-            clock=SaveClock(config.run, progress.step, progress.samples, time.monotonic()),
+            clock=SaveClock(config.run, progress.step, progress.samples),
             held_out=HeldOut(config) if config.data.held_out else None,
             voice=voice,
             watch=Watch(config.objective.distill.prototypes),
