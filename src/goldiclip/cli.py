@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -126,14 +127,20 @@ def doctor() -> int:
 
 def shards_check(
     paths: Positional[tuple[str, ...]],
+    *,
     fast: bool = False,
     workers: int = 0,
     examples: int = 3,
     max_bad_share: float = 0.01,
 ) -> int:
-    """Read shards as training would, count what is wrong by reason, and say how to mend it.
+    """Read shards as training would, count what is wrong by reason, say how to mend it. Fails if training would stop.
 
-    Fails when training would stop. `--fast` reads the images' headers only; `--workers 0` uses every core.
+    Args:
+        paths: Paths, folders, globs, brace ranges or URLs.
+        fast: Read the headers of images only.
+        workers: Processes; 0 takes the cores there are.
+        examples: How many to name for each reason.
+        max_bad_share: The share of bad samples that training is going to allow.
     """
     from goldiclip.data.doctor import diagnose
     from goldiclip.data.doctor_report import show
@@ -144,9 +151,20 @@ def shards_check(
 
 
 def shards_stats(
-    paths: Positional[tuple[str, ...]], out: Path = Path("shards-stats.png"), samples: int = 20_000, workers: int = 0
+    paths: Positional[tuple[str, ...]],
+    *,
+    out: Path = Path("shards-stats.png"),
+    samples: int = 20_000,
+    workers: int = 0,
 ) -> None:
-    """Captions, lengths in tokens, boxes and questions in numbers and as a plot; `--samples 0` reads them all."""
+    """Captions, their lengths in tokens, images, boxes and questions: in numbers, and as a plot.
+
+    Args:
+        paths: Paths, folders, globs, brace ranges or URLs.
+        out: Where to draw the plot.
+        samples: How many to measure, evenly spread; 0 measures all.
+        workers: Processes; 0 takes the cores there are.
+    """
     from goldiclip.data.shards import Shards
     from goldiclip.data.statistics import measure, show
     from goldiclip.data.statistics_plot import plot
@@ -154,24 +172,35 @@ def shards_stats(
     shards = Shards(paths)
     statistics = measure(shards, samples, workers)
     show(shards, statistics)
-    print(f"plot: {plot(statistics, out)}")
+    if statistics.samples:
+        print(plot(statistics, out))
 
 
 def shards_show(
-    paths: Positional[tuple[str, ...]],
-    overrides: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
+    words: Positional[tuple[str, ...]],
+    *,
     recipe: str = "cc3m",
     out: Path = Path("shards.png"),
     count: int = 6,
+    position: int = 0,
 ) -> None:
-    """Draw a contact sheet: each sample with its boxes, and the crops, captions and task texts training would draw."""
+    """Draw a contact sheet: samples with their boxes, and the crops, captions and task texts a run draws from them.
+
+    Args:
+        words: Paths of shards, and settings to change as key=value.
+        recipe: The run whose crops and tasks to draw.
+        out: Where to draw it.
+        count: How many samples.
+        position: Where in the run to begin, in samples seen.
+    """
     from goldiclip.config import override, resolve
     from goldiclip.data.contact_sheet import contact_sheet
     from goldiclip.data.shards import Shards
     from goldiclip.recipes import recipe as named
 
-    config = resolve(override(named(recipe), overrides))
-    print(contact_sheet(Shards(paths), config, out, count))
+    settings = [word for word in words if re.match(r"[a-z_]+(\.[a-z_0-9]+)+=", word)]
+    shards = Shards([word for word in words if word not in settings])
+    print(contact_sheet(shards, resolve(override(named(recipe), settings)), out, count, position))
 
 
 # --- the embedded corpus --------------------------------------------------------------------------------------------
