@@ -157,6 +157,9 @@ def _by_place(scene: Scene, random: Random) -> Iterator[Statement]:
     for i in _shuffled(scene, random):
         yield _placement(scene, i, random)
     yield from _some_relations(scene, random, 2)
+    if len(scene.groups) < 3:
+        for i in _shuffled(scene, random):
+            yield from _description(scene, i, random)
 
 
 def _by_relation(scene: Scene, random: Random) -> Iterator[Statement]:

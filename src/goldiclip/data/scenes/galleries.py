@@ -83,10 +83,7 @@ class Exhibition:
         return bool(self.own_captions(index, "short")) and bool(self.own_captions(index, "long"))
 
     def _is_own(self, index: int, passage: Passage) -> bool:
-        meant = set(range(len(self.exhibits)))
-        for statement in passage.statements:
-            meant &= self.gallery.about(statement)
-        return meant == {index}
+        return frozenset.intersection(*map(self.gallery.about, passage.statements)) == {index}
 
 
 def select(exhibits: Sequence[Exhibit], count: int) -> list[Exhibit]:

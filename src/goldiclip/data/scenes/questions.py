@@ -19,6 +19,7 @@ from goldiclip.data.scenes.words import is_countable, number, opening, plural
 
 QUESTION_KINDS = ("count", "color", "object-attributes", "shape", "relation")
 PER_SCENE = 8
+ONES = 0.2  # share of the counts of one thing that are asked
 SIDES = {
     ("left", "right"): "to the left or to the right of",
     ("above", "below"): "above or below",
@@ -35,9 +36,11 @@ class Asked:
 
 
 def some_questions(scene: Scene, random: Random) -> tuple[Asked, ...]:
-    """Up to eight questions, the kinds by turns."""
+    """Up to eight questions, the kinds by turns; few whose answer is "one", or that would be the answer to give."""
     by_kind: dict[str, list[Asked]] = {}
     for asked in all_questions(scene):
+        if asked.answer == "one" and random.random() > ONES:
+            continue
         by_kind.setdefault(asked.kind, []).append(asked)
     queues = [random.sample(group, len(group)) for group in by_kind.values()]
     random.shuffle(queues)

@@ -85,7 +85,7 @@ BACKGROUNDS: dict[str, tuple[str, str]] = {
     "night": ("at night", "a starry night sky"),
     "street": ("on a street", "a city street"),
     "room": ("in a room", "a room with a wooden floor"),
-    "wood": ("on a wooden table", "a wooden table top"),
+    "wood": ("on wooden boards", "a wooden surface"),
     "bricks": ("in front of a brick wall", "a brick wall"),
     "tiles": ("on a tiled floor", "a tiled floor"),
     "paper": ("on lined paper", "a sheet of lined paper"),

@@ -11,7 +11,7 @@ NUMBERS = (
 )
 
 # Spelt with a vowel and spoken without one, and the reverse.
-CONSONANT_SOUND = re.compile(r"(?:uni(?!n)|use|usu|euro|eucal|ewe\b|ukulele|uk\b|one\b|once)")
+CONSONANT_SOUND = re.compile(r"(?:uni(?!n)|use|ufo|usu|euro|eucal|ewe\b|ukulele|uk\b|one\b|once)")
 VOWEL_SOUND = re.compile(r"(?:hour|honest|heir|herb\b|[fhlmnrsx](?:-|\b)|mp3)")
 
 

@@ -20,7 +20,8 @@ from goldiclip.data.scenes.settings import Settings
 from goldiclip.data.shard_writer import safe_key, write_shard
 
 FORMAT = 1  # of the corpus: a number more whenever equal settings give other scenes
-CHUNK = 100  # held-out candidates per job
+CHUNK = 100  # held-out candidates per part
+KINDS_PER_PART = 32
 MAX_CANDIDATES = 6  # for every place in the gallery
 MIN_GALLERY = 32  # a question needs 25 images
 MAX_SEGMENTED = 500
@@ -194,15 +195,17 @@ def _write_classification(folder: Path, settings: Settings, workers: int) -> dic
     """A folder per kind with single things in combinations (or cut-outs) that training does not show."""
     kinds = props_of(settings).kinds("held_out")
     each = max(4, min(10, settings.held_out // 100))
-    parts = in_processes(_write_singles, (folder, settings, each), kinds, workers)
-    return {"images": sum(progress(parts, "classification", len(kinds))), "classes": len(kinds)}
+    chunks = [kinds[i : i + KINDS_PER_PART] for i in range(0, len(kinds), KINDS_PER_PART)]
+    parts = in_processes(_write_singles, (folder, settings, each), chunks, workers, 2 * FEWEST_PARTS)
+    return {"images": sum(progress(parts, "classification", len(chunks))), "classes": len(kinds)}
 
 
-def _write_singles(context: tuple[Path, Settings, int], kind: str) -> int:
+def _write_singles(context: tuple[Path, Settings, int], kinds: Sequence[str]) -> int:
     folder, settings, each = context
-    scenes = [single(kind, i, settings.seed, settings, "held_out") for i in range(each)]
-    _write_files((folder / kind / f"{safe_key(found.key)}.jpg", to_jpeg(found)) for found in scenes)
-    return each
+    for kind in kinds:
+        scenes = [single(kind, i, settings.seed, settings, "held_out") for i in range(each)]
+        _write_files((folder / kind / f"{safe_key(found.key)}.jpg", to_jpeg(found)) for found in scenes)
+    return each * len(kinds)
 
 
 def _write_files(files: Iterable[tuple[Path, bytes]]) -> None:
