@@ -14,11 +14,11 @@ from goldiclip.cli import main
 from goldiclip.config import Config, ConfigError
 from goldiclip.evaluate.compare import summary
 from goldiclip.evaluate.datasets import READERS
-from goldiclip.evaluate.load import load_engine, weights_hash
 from goldiclip.evaluate.problems import BadData
 from goldiclip.evaluate.results import as_markdown, read_results
 from goldiclip.evaluate.run import Options, evaluate
 from goldiclip.inference.engine import Engine
+from goldiclip.inference.load import load_engine, weights_hash
 from goldiclip.model.goldiclip import GoldiCLIP
 from goldiclip.model.pretrained import save_model
 

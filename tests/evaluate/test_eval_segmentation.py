@@ -21,10 +21,11 @@ from goldiclip.evaluate.datasets.labels import templates
 from goldiclip.evaluate.metrics import areas, mean_iou
 from goldiclip.evaluate.overlay import save_overlay, tint
 from goldiclip.evaluate.problems import BadData, Problems
-from goldiclip.evaluate.segmentation import predict, segmentation, segmentation_modes
-from goldiclip.evaluate.windows import bands, classify, resize, slide, starts
+from goldiclip.evaluate.segmentation import segmentation
 from goldiclip.inference.engine import Engine
 from goldiclip.inference.pictures import pixels
+from goldiclip.inference.segment import predict, segmentation_modes
+from goldiclip.inference.windows import bands, classify, resize, slide, starts
 from goldiclip.types import Alone
 
 
@@ -61,7 +62,7 @@ def test_images_are_resized_as_mmcv_does(height: int, width: int, short: int, wa
 
 @pytest.mark.parametrize("size", [(7, 5), (13, 31), (50, 40), (3, 90)])
 def test_bands_are_bilinear_enlargement(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("goldiclip.evaluate.windows.NUMBERS_AT_ONCE", 500)
+    monkeypatch.setattr("goldiclip.inference.windows.NUMBERS_AT_ONCE", 500)
     logits = torch.randn(4, 9, 11, generator=torch.Generator().manual_seed(0))
     wanted = F.interpolate(logits[None], size, mode="bilinear", align_corners=False)[0]
     torch.testing.assert_close(torch.cat(list(bands(logits, size)), 1), wanted, atol=1e-5, rtol=1e-5)

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from goldiclip.config import ConfigError
 from goldiclip.evaluate.compare import Table, ablation_table, against
-from goldiclip.evaluate.load import load_engine
 from goldiclip.evaluate.results import FILE, find_results, read_results
 from goldiclip.evaluate.run import Options, evaluate
 from goldiclip.evaluate.show import STYLE, to_html, to_markdown, to_terminal
+from goldiclip.inference.load import load_engine
 from goldiclip.types import Alone, Ranks
 
 RUN_FOLDER = "evaluation"  # where a run keeps its results

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -82,7 +80,7 @@ class ImageBlocks:
                 if place + 1 < len(numbers):
                     waiting.append(self._submit(pool, numbers[place + 1]))
                 views = self._collect(number, waiting.pop(0))
-                with autocast(self.engine):
+                with self.engine.autocast():
                     features = self.engine.model.encode_image(self.engine.normalise(views.to(self.engine.device)))
                 yield features
 
@@ -129,7 +127,7 @@ def encode_texts(engine: Engine, texts: Sequence[str], ranks: Ranks) -> tuple[Te
     mine, places = [], []
     for block in blocks[ranks.rank :: ranks.size]:
         pack = type(rows).pack([all_ids[place] for place in block.tolist()])
-        with autocast(engine):
+        with engine.autocast():
             mine.append(engine.model.encode_text(pack.to(engine.device)).embedding)
         places.append(block)
     embedding = _from_ranks(mine, places, len(texts), engine, ranks)
@@ -146,7 +144,3 @@ def _from_ranks(mine: list[Tensor], places: list[Tensor], size: int, engine: Eng
     place = torch.cat(places) if places else torch.zeros(0, dtype=torch.int64)
     gathered, at = ranks.gather(embeddings.float()), ranks.gather(place.to(engine.device))
     return torch.empty(size, width, device=engine.device).index_copy_(0, at, gathered)
-
-
-def autocast(engine: Engine) -> AbstractContextManager[Any]:
-    return torch.autocast(engine.device.type, torch.bfloat16) if engine.precision == "bf16" else nullcontext()

@@ -22,15 +22,16 @@ from goldiclip.evaluate.datasets import READERS, benchmarks
 from goldiclip.evaluate.datasets.custom import read_custom
 from goldiclip.evaluate.datasets.items import Gallery, Items, Labelled, Masked, Questions
 from goldiclip.evaluate.datasets.segments import space
-from goldiclip.evaluate.load import weights_hash
 from goldiclip.evaluate.metrics import Estimate
 from goldiclip.evaluate.problems import BadData, Problems
 from goldiclip.evaluate.questions import questions
 from goldiclip.evaluate.results import Results, Row, write_results
 from goldiclip.evaluate.retrieval import retrieval
-from goldiclip.evaluate.segmentation import PROTOCOL_SIZE, segmentation, segmentation_modes
+from goldiclip.evaluate.segmentation import segmentation
 from goldiclip.inference.engine import Engine
+from goldiclip.inference.load import weights_hash
 from goldiclip.inference.pictures import Fit
+from goldiclip.inference.segment import PROTOCOL_SIZE, segmentation_modes
 from goldiclip.types import Alone, Ranks
 
 Measured = Iterator[tuple[str, float]]

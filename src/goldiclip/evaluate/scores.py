@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from goldiclip.evaluate.datasets.items import picture_name
-from goldiclip.evaluate.encode import Block, ImageBlocks, autocast
+from goldiclip.evaluate.encode import Block, ImageBlocks
 from goldiclip.evaluate.metrics import Standing, count, standing
 from goldiclip.inference.engine import Engine
 from goldiclip.types import Ranks, TextFeatures
@@ -64,7 +64,7 @@ def score_all(
 
 def score_block(engine: Engine, blocks: ImageBlocks, block: Block, texts: TextFeatures, mode: str) -> Tensor:
     """(B, M) float32 logits of one block."""
-    with autocast(engine):
+    with engine.autocast():
         scores = engine.model.score(block.features, texts, mode).float()
     if scores.isnan().any():
         bad = int(scores.isnan().any(1).nonzero()[0, 0])
@@ -78,7 +78,7 @@ def score_pairs(
     """(P,) float32 logits of pairs of a block's images, by row, and texts. Only the texts that occur are projected."""
     row, (used, text) = row.to(engine.device), text.to(engine.device).unique(return_inverse=True)
     some = TextFeatures(texts.embedding[used], texts.tokens, texts.lengths[used], texts.max_length)
-    with autocast(engine):
+    with engine.autocast():
         scores = engine.model.score(block.features, some, mode, pairs=(row, text)).float()
     if scores.isnan().any():
         bad = int(row[scores.isnan().nonzero()[0, 0]])

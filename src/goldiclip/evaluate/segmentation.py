@@ -1,9 +1,4 @@
-"""Zero-shot segmentation: the class whose name each patch is most like, by SCLIP's protocol.
-
-value      each patch pooled alone, without the sink: the pooling's value path, which no text changes. The headline
-sink       each patch pooled alone beside the sink, which gates it by the text
-attention  the text's share of attention on each patch
-"""
+"""Zero-shot segmentation, measured: the class whose name each patch is most like, by SCLIP's protocol."""
 
 from __future__ import annotations
 
@@ -20,25 +15,13 @@ from goldiclip.config import ConfigError
 from goldiclip.evaluate.classification import class_features
 from goldiclip.evaluate.datasets.items import Masked, picture_name
 from goldiclip.evaluate.datasets.labels import templates
-from goldiclip.evaluate.encode import autocast
 from goldiclip.evaluate.metrics import Estimate, areas, interval, iou_per_class, mean_iou, resampled_ious
 from goldiclip.evaluate.overlay import save_overlay
 from goldiclip.evaluate.problems import Problems
-from goldiclip.evaluate.windows import Scorer, classify, resize, slide
 from goldiclip.inference.engine import Engine
 from goldiclip.inference.pictures import pixels
-from goldiclip.model.goldiclip import GoldiCLIP
-from goldiclip.types import Alone, ImageFeatures, Ranks, TextFeatures
-
-MODES = ("value", "sink", "attention")
-PROTOCOL_SIZE = 224  # the input for which the sets' sizes are given
-
-
-def segmentation_modes(engine: Engine) -> tuple[str, ...]:
-    """The modes an encoder has, of value, sink and attention."""
-    pools = isinstance(engine.model, GoldiCLIP) and engine.model.pooling is not None
-    has = {"value": "patch" in engine.modes, "sink": "patch_sink" in engine.modes, "attention": pools}
-    return tuple(mode for mode in MODES if has[mode])
+from goldiclip.inference.segment import predict, segmentation_modes
+from goldiclip.types import Alone, Ranks
 
 
 def segmentation(
@@ -79,35 +62,6 @@ def segmentation(
         yield from _ious(mode, ranks.gather(mine.to(engine.device))[order].cpu(), items)
     yield "counts/images", len(order)
     yield "counts/classes", len(items.classes)
-
-
-def predict(
-    engine: Engine, image: Tensor, queries: TextFeatures, query_class: Tensor, mode: str, short_side: int
-) -> Tensor:
-    """(H, W) the class of every pixel of a uint8 image."""
-    crop = engine.image_size
-    resized = resize(image, round(short_side * crop / PROTOCOL_SIZE))
-    with torch.no_grad():
-        logits = slide(resized, patch_scorer(engine, queries, mode), crop, crop // 2, engine.batch)
-    height, width = image.shape[1:]
-    return classify(logits, query_class.to(logits.device), (height, width))
-
-
-def patch_scorer(engine: Engine, queries: TextFeatures, mode: str) -> Scorer:
-    def score(windows: Tensor) -> Tensor:
-        with autocast(engine):
-            features = engine.model.encode_image(engine.normalise(windows.to(engine.device)))
-            return _patch_logits(engine, features, queries, mode).unflatten(2, features.grid)
-
-    return score
-
-
-def _patch_logits(engine: Engine, features: ImageFeatures, queries: TextFeatures, mode: str) -> Tensor:
-    """(n, Q, L)"""
-    if mode == "attention":
-        assert isinstance(engine.model, GoldiCLIP)
-        return engine.model.condition(features, queries).attention
-    return engine.model.score(features, queries, {"value": "patch", "sink": "patch_sink"}[mode])
 
 
 def _ious(mode: str, per_image: Tensor, items: Masked) -> Iterator[tuple[str, float]]:

@@ -7,24 +7,33 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from goldiclip.config import Config
 from goldiclip.data.tasks import parse_box, prompt_tokens
 from goldiclip.data.tokenizer import Tokenizer
 from goldiclip.data.views import render
+from goldiclip.inference import hub
 from goldiclip.inference.generate import Generated, generate
 from goldiclip.inference.grammar import BoxGrammar
 from goldiclip.inference.pictures import Fit, Picture, batches, each, pixels
 from goldiclip.model.goldiclip import GoldiCLIP
 from goldiclip.types import Box, Encoder, ImageFeatures, TextFeatures
 
+if TYPE_CHECKING:
+    from goldiclip.inference.segment import Segmented
+
 
 class TextTruncated(UserWarning):
     """A text was longer than the text tower reads, and its end was not looked at."""
+
+
+def warn(message: str) -> None:
+    warnings.warn(message, TextTruncated, stacklevel=4)
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,10 @@ class Engine:
         batch: int = 64,
         normalise: Callable[[Tensor], Tensor] = render,
         tokenizer: Tokenizer | None = None,
+        config: Config | None = None,
+        report: Callable[[str], None] = warn,
     ) -> None:
+        """`config` is the run the model came from; `report` is told what was cut, in place of a warning."""
         if precision not in ("fp32", "bf16"):
             raise ValueError(f"precision is {precision!r}; allowed: fp32, bf16")
         self.device = _device(device)
@@ -68,6 +80,8 @@ class Engine:
             model.to(self.device).eval()
         self.tokenizer = tokenizer or Tokenizer(context)
         self.image_size, self.batch, self.normalise = image_size, batch, normalise
+        self.config, self.report = config, report
+        self.name = ""  # where it was loaded from
 
     @classmethod
     def load(cls, path: str | Path, **options: Any) -> Engine:
@@ -75,7 +89,46 @@ class Engine:
         from goldiclip.model.pretrained import load_model
 
         model, config = load_model(find_encoder(path))
-        return cls(model, image_size=config.model.vision.image_size, context=config.model.text.context, **options)
+        size, context = config.model.vision.image_size, config.model.text.context
+        engine = cls(model, image_size=size, context=context, config=config, **options)
+        engine.name = str(path)
+        return engine
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        *,
+        revision: str | None = None,
+        cache_dir: str | Path | None = None,
+        token: str | bool | None = None,
+        local_files_only: bool = False,
+        **options: Any,
+    ) -> Engine:
+        """From a folder or the hub, as the hub's libraries spell it."""
+        if Path(name).exists():
+            return cls.load(name, **options)
+        engine = cls.load(
+            hub.download(
+                str(name), revision=revision, cache_dir=cache_dir, token=token, local_files_only=local_files_only
+            ),
+            **options,
+        )
+        engine.name = str(name)
+        return engine
+
+    def save_pretrained(self, folder: str | Path, *, with_decoder: bool = True) -> Path:
+        """An encoder folder: weights, configuration, tokenizer and model card."""
+        from goldiclip.model.pretrained import save_model
+
+        if self.config is None or not isinstance(self.model, GoldiCLIP):
+            raise ValueError(f"a {type(self.model).__name__} without its configuration cannot be saved")
+        saved = save_model(self.model, self.config, folder, with_decoder=with_decoder)
+        return hub.save_tokenizer(saved)
+
+    def push_to_hub(self, name: str, *, with_decoder: bool = True, **options: Any) -> str:
+        """Upload as `owner/model` and say where it is. Options: private, token, revision, commit_message, create_pr."""
+        return hub.upload(name, lambda folder: self.save_pretrained(folder, with_decoder=with_decoder), **options)
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -95,7 +148,7 @@ class Engine:
     def stream_images(self, pictures: Picture | Iterable[Picture], how: Fit = "crop") -> Iterator[ImageFeatures]:
         """Features of any number of pictures, a batch at a time."""
         for views in batches(each(pictures), self.image_size, self.batch, how):
-            with self._autocast():
+            with self.autocast():
                 yield self.model.encode_image(self.normalise(views.to(self.device)))
 
     @torch.inference_mode()
@@ -103,11 +156,10 @@ class Engine:
         """Features of one text or several. What is longer than the tower reads is cut, with a warning that says so."""
         rows = self.tokenizer.encode([texts] if isinstance(texts, str) else texts)
         if num_cut := int(rows.truncated.sum()):
-            message = f"{num_cut} of {len(rows)} texts exceed {self.tokenizer.context} tokens; their ends were cut"
-            warnings.warn(message, TextTruncated, stacklevel=2)
+            self.report(f"{num_cut} of {len(rows)} texts exceed {self.tokenizer.context} tokens; their ends were cut")
         parts = []
         for start in range(0, len(rows), 8 * self.batch):
-            with self._autocast():
+            with self.autocast():
                 piece = rows.slice(start, min(start + 8 * self.batch, len(rows)))
                 parts.append(self.model.encode_text(piece.to(self.device)))
         return TextFeatures(
@@ -136,7 +188,7 @@ class Engine:
         """Logits (images, texts): text-conditioned where the model can, unless `mode` says otherwise."""
         image = images if isinstance(images, ImageFeatures) else self.encode_images(images)
         text = texts if isinstance(texts, TextFeatures) else self.encode_texts(texts)
-        with self._autocast():
+        with self.autocast():
             return self.model.score(image, text, mode or self.modes[0]).float()
 
     # --- where things are -------------------------------------------------------------------------------------------
@@ -145,19 +197,41 @@ class Engine:
     def heatmap(self, picture: Picture, phrases: str | Sequence[str], kind: str = "attention") -> Tensor:
         """(phrases, H, W): how much each pixel's patch has to do with each phrase, at the picture's own size.
 
-        kind  attention   share of the text's attention; what the picture does not show goes to the sink, not here
-              patch       cosine of each patch with the text, by the value path
+        kind  attention     share of the text's attention; what the picture does not show goes to the sink, not here
+              without_sink  the same as shares of what did not go to the sink
+              patch         cosine of each patch with the text, by the value path
+              patch_sink    the same beside the sink
         """
         image = pixels(picture)
-        features, text = self.encode_images([image], how="whole"), self.encode_texts(phrases)
-        if kind == "attention":
-            maps = self._pooled().condition(features, text).attention[0]
-        elif kind in ("patch", "patch_sink"):
-            maps = self.model.score(features, text, kind)[0]
-        else:
-            raise ValueError(f"kind is {kind!r}; allowed: attention, patch, patch_sink")
-        maps = maps.float().unflatten(-1, features.grid)[None]
-        return F.interpolate(maps, tuple(image.shape[1:]), mode="bicubic", align_corners=False)[0]
+        grids = self.patch_maps(self.encode_images([image], how="whole"), self.encode_texts(phrases), kind)
+        return enlarged(grids[0], (image.shape[1], image.shape[2]))
+
+    @torch.inference_mode()
+    def patch_maps(self, image: ImageFeatures, texts: TextFeatures, kind: str = "attention") -> Tensor:
+        """(B, M, rows, columns): a heatmap before it is enlarged; the kinds are those of `heatmap`."""
+        with self.autocast():
+            if kind in ("attention", "without_sink"):
+                maps = self._pooled().condition(image, texts).attention.float()
+            elif kind in ("patch", "patch_sink"):
+                maps = self.model.score(image, texts, kind).float()
+            else:
+                raise ValueError(f"kind is {kind!r}; allowed: attention, without_sink, patch, patch_sink")
+        if kind == "without_sink":
+            maps = maps / maps.sum(-1, keepdim=True).clamp(min=1e-6)
+        return maps.unflatten(-1, image.grid)
+
+    def segment(
+        self, picture: Picture, classes: Sequence[str], mode: str | None = None, short_side: int = 336
+    ) -> Segmented:
+        """Which of the classes each pixel shows, by sliding windows over patch scores, without training.
+
+        classes     names; synonyms of one class stand behind commas: "sofa, couch"
+        mode        value, sink or attention; the first that this encoder has unless you say otherwise
+        short_side  the picture's shorter side for a model that sees 224 pixels: larger finds smaller things
+        """
+        from goldiclip.inference.segment import segment, segmentation_modes
+
+        return segment(self, picture, classes, mode or segmentation_modes(self)[0], short_side)
 
     # --- what the decoder says --------------------------------------------------------------------------------------
 
@@ -191,8 +265,7 @@ class Engine:
     def _prompt(self, task: str, subject: str, room_after: int) -> list[int]:
         prompt = prompt_tokens(self.tokenizer, task, subject, room=self.tokenizer.context - room_after)
         if len(prompt) < len(prompt_tokens(self.tokenizer, task, subject)):
-            message = f"{subject[:40]!r}… is too long for a {task} prompt; its end was cut"
-            warnings.warn(message, TextTruncated, stacklevel=4)
+            self.report(f"{subject[:40]!r}… is too long for a {task} prompt; its end was cut")
         return prompt
 
     @torch.inference_mode()
@@ -201,7 +274,7 @@ class Engine:
     ) -> list[Generated]:
         said: list[Generated] = []
         for features in self.stream_images(pictures, how):
-            with self._autocast():
+            with self.autocast():
                 said += generate(self._pooled(), features.keys, prompt, end=self.tokenizer.eot, beams=beams, **options)
         return said
 
@@ -213,7 +286,7 @@ class Engine:
             )
         return self.model
 
-    def _autocast(self) -> AbstractContextManager[Any]:
+    def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
 
 
@@ -227,6 +300,11 @@ def join(parts: Sequence[ImageFeatures]) -> ImageFeatures:
     )
 
 
+def enlarged(maps: Tensor, size: tuple[int, int]) -> Tensor:
+    """(M, rows, columns) as (M, H, W)."""
+    return F.interpolate(maps[None], size, mode="bicubic", align_corners=False)[0]
+
+
 def find_encoder(path: str | Path) -> Path:
     """The encoder folder that a path or hub name means: the folder itself, or the one inside a run's folder."""
     folder = Path(path)
@@ -236,17 +314,8 @@ def find_encoder(path: str | Path) -> Path:
     if folder.exists():
         raise FileNotFoundError(f"{folder}: no model.safetensors in it; expected an encoder folder or a finished run")
     if str(path).count("/") == 1 and not str(path).startswith((".", "/", "~")):
-        return _from_hub(str(path))
+        return hub.download(str(path))
     raise FileNotFoundError(f"{folder}: no such folder; expected an encoder folder, a run, or a hub name owner/model")
-
-
-def _from_hub(name: str) -> Path:
-    import huggingface_hub
-
-    try:
-        return Path(huggingface_hub.snapshot_download(name, allow_patterns=["*.safetensors", "*.yaml", "*.md"]))
-    except Exception as error:  # the hub's client raises many kinds, all of which mean that it is not to be had
-        raise FileNotFoundError(f"{name}: no such folder here, and the hub did not give it: {error}") from error
 
 
 def _device(device: str | torch.device) -> torch.device:

@@ -1,4 +1,4 @@
-"""Whatever is to be evaluated, as an Engine: ours, FLAIR, COSMOS, open_clip and SigLIP models."""
+"""Whatever is to be used or evaluated, as an Engine: ours, FLAIR, COSMOS, open_clip and SigLIP models."""
 
 from __future__ import annotations
 
