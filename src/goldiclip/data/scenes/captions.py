@@ -116,18 +116,14 @@ def _pair(scene: Scene, random: Random) -> Statement:
 def _single(scene: Scene, random: Random) -> Statement:
     """a small red cup in the top left corner, on lined paper"""
     i = random.randrange(len(scene.groups))
-    phrase, claim = mention(scene, i, random, 1.0)
+    phrase, claim = mention(scene, i, random)
     where = place(scene.groups[i]) if random.random() < 0.6 else ""
     background = scene.background if random.random() < 0.6 or not where else ""
-    behind = [BACKGROUNDS[background][0]] if background else []
-    text = (
-        ", ".join([" ".join([phrase, *([PLACES[where]] if where else [])]), *behind])
-        if where
-        else " ".join([phrase, *behind])
-    )
-    return Statement(
-        opening(text), (replace(claim, place=where),), background=background, mentions=(Mention(phrase, i),)
-    )
+    text = f"{phrase} {PLACES[where]}" if where else phrase
+    if background:
+        text += f"{',' if where else ''} {BACKGROUNDS[background][0]}"
+    claims, mentions = (replace(claim, place=where),), (Mention(phrase, i),)
+    return Statement(opening(text), claims, background=background, mentions=mentions)
 
 
 SHORT = (_enumeration, _enumeration, _pair, _single)

@@ -174,7 +174,9 @@ def _catalogue(folder: Path) -> tuple[Pictures, Mapping[str, str]]:
     pictures = Pictures(folder)
     names = {file: _name(Path(file)) for file in pictures.names}
     if not names:
-        raise ConfigError(f"{folder}: no picture ({', '.join(SUFFIXES)}) in it; see docs/data.md for what is read")
+        raise ConfigError(
+            f"{folder}: no picture ({', '.join(SUFFIXES)}) in it; expected cutouts.json, name/….png or name_1.png"
+        )
     return pictures, names
 
 

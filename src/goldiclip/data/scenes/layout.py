@@ -40,6 +40,12 @@ class Piece:
         bottom = max(y + picture.height for (_, y), picture in zip(self.offsets, self.pictures, strict=True))
         return right, bottom
 
+    @property
+    def depth(self) -> int:
+        """How much farther down the feet of the lowest thing are than those of the highest."""
+        feet = [y + picture.height for (_, y), picture in zip(self.offsets, self.pictures, strict=True)]
+        return max(feet) - min(feet)
+
 
 def compose(key: str, props: Props, settings: Settings, split: Split, stream: str, kinds: Sequence[str] = ()) -> Scene:
     """A scene that keeps its promises: every thing is in the image, and at least half of it is seen.
@@ -109,7 +115,8 @@ def _formation(
     per_row = {2: 2, 3: 3, 4: 4, 5: 3}.get(count, 1)
     if not upright:
         per_row = random.choice({3: (3, 2), 4: (2, 4)}.get(count, (per_row,)))
-    per_row = max(1, min(per_row, int(0.9 * room / (1.1 * width))))
+    rows = -(-count // max(1, min(per_row, int(0.9 * room / (1.1 * width)))))
+    per_row = -(-count // rows)
     places = []
     for i in range(count):
         row, column = divmod(i, per_row)
@@ -165,21 +172,22 @@ def _free(
         x = random.randint(margin, size - margin - width)
         if partner is not None:
             x = min(max(margin, random.randint(partner[0] - width, partner[2])), size - margin - width)
-        y = _height(height, ground.horizon, size, margin, flies, random)
+        y = _height(height, piece.depth, ground.horizon, size, margin, flies, random)
         at = (x, y, x + width, y + height)
         if all(_shares(at, other, partner, margin) for other in taken):
             return at
     return None
 
 
-def _height(height: int, horizon: float | None, size: int, margin: int, flies: bool, random: Random) -> int:
+def _height(height: int, depth: int, horizon: float | None, size: int, margin: int, flies: bool, random: Random) -> int:
     """The top edge: anywhere on a flat ground; in a landscape above the horizon, or with the feet below it."""
     lowest = size - margin - height
     if horizon is None:
         return random.randint(margin, lowest)
     if flies:
         return random.randint(margin, max(margin, min(lowest, round(horizon * size - 0.7 * height))))
-    feet = random.randint(round((horizon + 0.1) * size), size - margin)
+    nearest = size - margin
+    feet = random.randint(min(round((horizon + 0.1) * size) + depth, nearest), nearest)
     return min(max(margin, feet - height), lowest)
 
 

@@ -69,6 +69,9 @@ PLANTS = {
         shade line 2.5 36 64 58 66
         shade line 2.5 50 50 72 50
     """,
+}
+
+FOOD = {
     "mushroom": """
         cream path M38 50 C40 70 36 84 32 92 C42 98 58 98 68 92 C64 84 60 70 62 50 Z
         main path M4 54 C6 22 30 6 50 6 C70 6 94 22 96 54 C80 62 20 62 4 54 Z
@@ -77,9 +80,6 @@ PLANTS = {
         white circle 72 42 7
         white circle 50 46 5
     """,
-}
-
-FOOD = {
     "apple": """
         wood line 5 50 32 54 8
         leaf path M54 20 Q66 0 86 10 Q74 28 54 20 Z
