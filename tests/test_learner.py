@@ -388,9 +388,16 @@ def bad_batches(config: Config) -> Iterator[tuple[Batch, str]]:
     yield replace(batch, task=batch.task[1:]), "batch.task has"
     yield replace(batch, task_owner=batch.task_owner[1:]), "task_owner"
     yield replace(batch, global_views=batch.global_views[:0]), "no images"
+    yield replace(batch, shared_caption=batch.shared_caption + 3), "3 captions per image"
+    yield replace(batch, task=batch.task + 4), "4 decoder tasks"
+    yield replace(batch, task_owner=batch.task_owner + 1), "3 images"
+    yield (
+        replace(batch.to("cpu"), task_texts=replace(batch.task_texts, target_start=batch.task_texts.lengths)),
+        "num_targets",
+    )
 
 
-@pytest.mark.parametrize("case", range(7))
+@pytest.mark.parametrize("case", range(11))
 def test_a_malformed_batch_is_refused_in_words(config: Config, case: int) -> None:
     batch, message = list(bad_batches(config))[case]
     with pytest.raises(ValueError, match=message):

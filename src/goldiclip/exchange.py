@@ -90,7 +90,7 @@ def _tasks_of_step(batches: Sequence[Batch], num_targets: Tensor, tasks: Sequenc
 
 
 def check(batch: Batch) -> None:
-    """Refuse what would make a step quietly wrong. Looks at sizes only: no device has to answer."""
+    """Refuse what would make a step quietly wrong: sizes everywhere, values where no device has to answer for them."""
     num_images, num_captions = len(batch), len(batch.captions)
     if not num_images:
         raise ValueError("the batch has no images")
@@ -107,3 +107,20 @@ def check(batch: Batch) -> None:
     for name, (found, expected) in sizes.items():
         if found != expected:
             raise ValueError(f"batch.{name} has {found} entries; expected {expected}")
+    if not batch.task.is_cuda:
+        _check_values(batch)
+
+
+def _check_values(batch: Batch) -> None:
+    limits = {
+        "shared_caption": (batch.shared_caption, batch.captions_per_image, "captions per image"),
+        "task": (batch.task, len(DECODER_TASKS), "decoder tasks"),
+        "task_owner": (batch.task_owner, len(batch), "images"),
+    }
+    for name, (values, limit, of) in limits.items():
+        if len(values) and not 0 <= int(values.min()) <= int(values.max()) < limit:
+            found = f"{int(values.min())} to {int(values.max())}"
+            raise ValueError(f"batch.{name} reaches from {found}; there are {limit} {of}, counted from 0")
+    counted = tuple(batch.count_targets().tolist())
+    if batch.num_targets and batch.num_targets != counted:
+        raise ValueError(f"batch.num_targets is {batch.num_targets}; its task texts have {counted}")
