@@ -363,3 +363,10 @@ def test_labels_without_a_class_are_said(tmp_path: Path) -> None:
     listing.write_text(listing.read_text() + "1514522 Concorde\n")
     with pytest.raises(BadData, match=r"1514522: is of the variant 'Concorde', which variants\.txt does not list"):
         read("aircraft", tmp_path)
+
+
+def test_the_page_lists_every_set_with_its_source() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/evaluation.md").read_text()
+    for name, about in benchmarks().items():
+        row = f"| {name} | {about.title} | {about.licence} | {about.source} | `{about.layout}` |"
+        assert row in page or (name.startswith("scenes_") and name in page), name

@@ -19,9 +19,10 @@ from goldiclip.evaluate.datasets import READERS, benchmarks
 from goldiclip.evaluate.datasets.items import Masked
 from goldiclip.evaluate.datasets.labels import templates
 from goldiclip.evaluate.metrics import areas, mean_iou
-from goldiclip.evaluate.overlay import save_overlay, tint
+from goldiclip.evaluate.overlay import save_overlay
 from goldiclip.evaluate.problems import BadData, Problems
 from goldiclip.evaluate.segmentation import segmentation
+from goldiclip.inference.colours import tint
 from goldiclip.inference.engine import Engine
 from goldiclip.inference.pictures import pixels
 from goldiclip.inference.segment import predict, segmentation_modes
