@@ -24,7 +24,7 @@ from goldiclip.data.contact_sheet import contact_sheet, draw_example
 from goldiclip.data.doctor import diagnose
 from goldiclip.data.doctor_report import show
 from goldiclip.data.remedies import REMEDIES, remedy
-from goldiclip.data.schema import BadSample
+from goldiclip.data.schema import BadSample, read_sample
 from goldiclip.data.shards import Shards, write_shards
 from goldiclip.data.statistics import measure
 from goldiclip.data.statistics_plot import _coverage, plot
@@ -343,3 +343,15 @@ def test_the_commands_say_what_is_wrong_in_one_line(tmp_path, capsys):
     lines = capsys.readouterr().err.strip().splitlines()
     assert [line.split(":")[0] for line in lines] == ["goldiclip"] * 3
     assert "no such shard" in lines[0]
+
+
+def test_the_documentation_names_every_reason_and_its_example_is_read():
+    text = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    named = set(re.findall(r"`([a-z][^`]+)`", text.partition("## What can be wrong")[2], flags=re.IGNORECASE))
+    forms = {re.sub(r"\b(caption|region|question)(?=s?\b)", "{}", name) for name in named}
+    assert sorted(reason for reason in REMEDIES if reason not in named | forms) == []
+    example = json.loads(re.search(r"```json\n(.*?)```", text, re.DOTALL)[1])
+    found = read_sample("k", PICTURE, example)
+    assert len(found.captions) == 3
+    assert len(found.regions) == len(found.questions) == 1
+    assert sorted(found.meta) == ["height", "url", "width"]

@@ -14,7 +14,6 @@ REMEDIES: dict[str, str] = {
     "member ignored": "only KEY.jpg, .jpeg, .png, .webp, .json and .txt are read: rename what should be read",
     "link or device": "a link is not followed: pack the files themselves (tar --dereference)",
     "name refused": "the name would leave the archive (`..`, absolute, drive letter): pack with relative names",
-    "compressed archive": "unpack it into a plain tar, for example with gunzip",
     "no sample": "nothing in this shard has an image, record or text under a key: look at it with tar -tf",
     "shard listed twice": "its samples come twice per epoch: name it once",
     "key in several shards": "joins by key will mix these up: were the shards copied, or numbered anew in each?",
