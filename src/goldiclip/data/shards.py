@@ -56,9 +56,8 @@ class Shards(Sequence[Sample]):
         self._ends = np.cumsum(self.lengths)
         self._reset()
         if not len(self):
-            raise ShardError(
-                f"{self.paths[0]}: no sample in {len(self.paths):,} shards; run `goldiclip shards check` on them"
-            )
+            found = ", ".join(f"{count} × {reason}" for reason, count in self.counts.items()) or "empty"
+            raise ShardError(f"{self.paths[0]}: no sample in {len(self.paths):,} shards ({found}); look with tar -tf")
 
     def __len__(self) -> int:
         return int(self._ends[-1])
