@@ -229,7 +229,7 @@ def main(
     problem = Problem.make(sizes, place, torch.float32)
     variants: dict[str, Callable[[], Tensor]] = {
         "FLAIR's loop": lambda: flair_loop(problem),
-        "plain": lambda: plain(problem, max(1, min(block, (1 << 30) // (sizes.texts * sizes.width)))),
+        "plain": lambda: plain(problem, max(1, min(block, (1 << 28) // (sizes.texts * sizes.patches * sizes.heads)))),
         "score tc": lambda: cosines(problem, scored(problem, block, "tc")),
         "ta": lambda: cosines(problem, scored(problem, block, "ta")),
     }

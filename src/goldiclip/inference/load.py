@@ -51,8 +51,11 @@ def _open_clip(rest: str, options: dict[str, Any]) -> Engine:
     name, _, tag = rest.partition("/")
     if name not in open_clip.list_models():
         raise ConfigError(f"open_clip:{rest}: {name!r} is neither a file nor a model that open_clip knows")
-    model = OpenClip.load(name, tag or None)
-    tokenizer = OpenClipTokenizer(open_clip.get_tokenizer(name), model.context)
+    try:
+        model = OpenClip.load(name, tag or None)
+        tokenizer = OpenClipTokenizer(open_clip.get_tokenizer(name), model.context)
+    except (OSError, RuntimeError) as error:
+        raise FileNotFoundError(f"open_clip:{rest}: its weights or tokenizer are not to be had: {error}") from error
     return Engine(model, image_size=model.image_size, tokenizer=cast(Tokenizer, tokenizer), **options)
 
 

@@ -35,18 +35,19 @@ def space(names: Iterable[Synonyms]) -> tuple[Synonyms, ...]:
 
 def voc20(home: Path, problems: Problems) -> Masked:
     """VOC 2012 val without the background class."""
-    base = first_there(home / "VOC2012", home)
-    listing = base / "ImageSets/Segmentation/val.txt"
-    pairs = ((base / f"JPEGImages/{key}.jpg", base / f"SegmentationClass/{key}.png") for key in words(listing))
-    return _masked("voc20", "val", [listing], pairs, problems, zero_is_ignored=True, short_side=336)
+    return _voc("voc20", first_there(home / "VOC2012", home), "Segmentation", "SegmentationClass", problems)
 
 
 def context59(home: Path, problems: Problems) -> Masked:
     """PASCAL-Context val without the background class."""
     base = first_there(home / "VOC2010", home)
-    listing = base / "ImageSets/SegmentationContext/val.txt"
-    pairs = ((base / f"JPEGImages/{key}.jpg", base / f"SegmentationClassContext/{key}.png") for key in words(listing))
-    return _masked("context59", "val", [listing], pairs, problems, zero_is_ignored=True, short_side=336)
+    return _voc("context59", base, "SegmentationContext", "SegmentationClassContext", problems)
+
+
+def _voc(name: str, base: Path, listed: str, masks: str, problems: Problems) -> Masked:
+    listing = base / f"ImageSets/{listed}/val.txt"
+    pairs = ((base / f"JPEGImages/{key}.jpg", base / f"{masks}/{key}.png") for key in words(listing))
+    return _masked(name, "val", [listing], pairs, problems, zero_is_ignored=True, short_side=336)
 
 
 def ade20k(home: Path, problems: Problems) -> Masked:
