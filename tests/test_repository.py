@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "web": NOUNS | {"data", "model", "inference"},
     "train": NOUNS | {"recipes", "kernels", "data", "model", "losses", "exchange", "learner", "plan", "evaluate", "inference"},
     "prepare": NOUNS | {"data", "plan"},
-    "demo": NOUNS | {"recipes", "data", "model", "inference", "evaluate", "train", "learner"},
+    "demo": NOUNS | {"recipes", "data", "model", "learner", "inference", "evaluate", "train"},
     "doctor": set(),
 }
 EVERYTHING = {"cli", "__init__"}

@@ -15,6 +15,22 @@ from tyro.conf import Positional
 
 from goldiclip.config import ConfigError
 
+# --- the first ten minutes --------------------------------------------------------------------------------------------
+
+
+def demo(minutes: float = 8.0, out: Path = Path("runs/demo"), seed: int = 0) -> None:
+    """Draw a corpus, train on it, measure, index and tell the story on one page. Run again, it goes on.
+
+    Args:
+        minutes: About how long; everything scales to the machine and to this.
+        out: Folder of everything it writes.
+        seed: Another seed, another corpus and another run.
+    """
+    from goldiclip.demo import demo as run
+
+    run(out, minutes, seed)
+
+
 # --- runs -----------------------------------------------------------------------------------------------------------
 
 
@@ -330,6 +346,7 @@ def compare(
 
 # A command, or a group of commands as a dict of its own.
 COMMANDS: dict[str, Callable[..., int | None] | dict[str, Callable[..., int | None]]] = {
+    "demo": demo,
     "recipes": recipes,
     "config": config,
     "scenes": scenes,
