@@ -1,36 +1,39 @@
-"""Train a first-rate vision-language encoder on millions of images instead of billions.
+"""Train and use vision-language encoders.
 
-`load` or `Engine.load` a trained encoder, `Index` pictures for search, `train` a `Config`; the command line does the rest.
+load    an Engine from an encoder folder, a run, the hub, or the weights of others: flair:FILE, open_clip:FILE
+Engine  pictures and words to embeddings, scores, heatmaps, masks, captions, answers and boxes
+Index   search in two stages
+Config  what a run is made of
+train   a run
 """
 
 from __future__ import annotations
 
-from importlib import import_module
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from goldiclip.config import Config
     from goldiclip.inference.engine import Engine
     from goldiclip.inference.index import Index
-    from goldiclip.train.loop import train
+    from goldiclip.inference.load import load_engine as load
+    from goldiclip.train.launch import train
 
-    load = Engine.load
-
-__version__ = "0.1.0"
 __all__ = ["Config", "Engine", "Index", "load", "train"]
 
-# Where each public name lives; imported when first asked for, so that `import goldiclip` stays immediate.
 _HOMES = {
-    "Config": "goldiclip.config",
-    "Engine": "goldiclip.inference.engine",
-    "Index": "goldiclip.inference.index",
-    "train": "goldiclip.train.loop",
+    "Config": ("config", "Config"),
+    "Engine": ("inference.engine", "Engine"),
+    "Index": ("inference.index", "Index"),
+    "load": ("inference.load", "load_engine"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name == "load":
-        return import_module("goldiclip.inference.engine").Engine.load
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"goldiclip has no {name!r}; it has {', '.join(__all__)}")
+    """Imported when first asked for: `import goldiclip` itself takes no time."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+    module, attribute = _HOMES[name]
+    found = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+    globals()[name] = found
+    return found
