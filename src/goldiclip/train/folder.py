@@ -12,7 +12,8 @@ import json
 import os
 import platform
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,9 +85,10 @@ def open_folder(
         )
     if path.exists() and any(entry.name != "launch.json" for entry in path.iterdir()):
         raise FileExistsError(f"{path} is not empty and holds no run: name another folder with --out")
-    path.mkdir(parents=True, exist_ok=True)
-    write_durably(path / "launch.json", json.dumps({"token": launch_token(os.environ), "versions": versions()}))
-    write_durably(path / "config.yaml", to_yaml(config))
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+        write_durably(path / "launch.json", json.dumps({"token": launch_token(os.environ), "versions": versions()}))
+        write_durably(path / "config.yaml", to_yaml(config))
     return RunFolder(path, resumes=False), config
 
 
@@ -109,8 +111,20 @@ def _continued(path: Path, config: Config) -> tuple[RunFolder, Config]:
             f"or start a new run from these weights: --init {path} --out ANOTHER"
         )
     if changed:
-        write_durably(path / "config.yaml", to_yaml(config))
+        with writing(path):
+            write_durably(path / "config.yaml", to_yaml(config))
     return RunFolder(path, resumes=bool(list((path / "checkpoints").glob("step-*/state.json")))), config
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say which folder cannot be written and what to do, before anything is computed for it."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written ({error.strerror}): mend it, or name another folder with --out"
+        ) from error
 
 
 def changes(before: Config, after: Config) -> dict[str, tuple[object, object]]:

@@ -16,7 +16,7 @@ from goldiclip.train.feed import Delivered
 from goldiclip.train.folder import open_folder
 from goldiclip.train.guard import NonFinite, blame, join, not_finite, write_failure
 from goldiclip.train.launch import Interrupted, Signals, first_decides, seated
-from goldiclip.train.measure import Numbers, record_of
+from goldiclip.train.measure import Numbers, device_name, record_of
 from goldiclip.train.optim import clip_gradients, gradient_norms, set_learning_rate
 from goldiclip.train.schedule import learning_rate
 from goldiclip.train.seeds import seed_step
@@ -52,7 +52,7 @@ def train(
 
 def steps(run: Session, signals: Signals) -> None:
     """From where the run stands to its end, or to the moment it is asked to stop."""
-    run.meter.start()
+    greet(run)
     for delivered in run.feed:
         samples = delivered.batches[0].samples
         set_learning_rate(run.optimizer, learning_rate(run.config, samples, run.total))
@@ -71,6 +71,16 @@ def steps(run: Session, signals: Signals) -> None:
             run.voice.tell("alarm", complaint, run.progress)
         if asked:
             interrupt(run, signals)
+
+
+def greet(run: Session) -> None:
+    """Say where and on what the run begins or goes on."""
+    device, ranks = device_name(run.seat.device), run.seat.ranks
+    trained = sum(parameter.numel() for parameter in run.learner.parameters() if parameter.requires_grad)
+    verb = "goes on" if run.progress.step else "begins"
+    message = f"{verb} on {ranks} × {device}; {trained / 1e6:.1f} M trained parameters; {run.total:,} samples in all"
+    run.voice.tell("started", message, run.progress, total=run.total, ranks=ranks, device=device, parameters=trained)
+    run.meter.start()
 
 
 def update(run: Session, losses: Losses, batches: Sequence[Batch]) -> dict[str, float]:

@@ -99,6 +99,10 @@ class Meter:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+
+
 def peak_flops(device: torch.device) -> float:
     """Of one device, in bf16 by its maker's word; of a CPU what a plain float32 product reaches here; 0 if unknown."""
     if device.type == "cuda":

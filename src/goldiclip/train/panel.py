@@ -104,7 +104,7 @@ class Panel:
         table.add_row("term", "loss", "weight", "")
         rows = {"total": self.record["total"], **self.record["terms"]}
         for name, value in rows.items():
-            weight = self.record["weights"].get(name)
+            weight = self.record["task_weight"].get(name)
             table.add_row(
                 name, f"{value:.3f}", f"{weight:.2f}" if weight is not None else "", sparkline(self.history[name], 32)
             )
