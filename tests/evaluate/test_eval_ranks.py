@@ -21,7 +21,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int], dict
     folder = tmp_path_factory.mktemp("ranks")
     write_sets(folder / "data")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["rank_programs"])
+    context.set_forkserver_preload(["rank_programs", "open_clip"])
     places = [(rank, size) for size in SIZES for rank in range(size)]
     processes = [context.Process(target=rank_program, args=(*place, str(folder)), daemon=True) for place in places]
     for process in processes:
