@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 
-import numpy as np
 from numpy.random import Generator
 
 from goldiclip.data.schema import BadSample
@@ -36,26 +37,30 @@ def sample_captions(
     if not pool:
         raise BadSample("no caption", f"{len(captions)} captions hold no sentence of a source with weight above 0")
     sentences = [text for text, _ in pool]
-    share = np.array([weight for _, weight in pool])
-    lengths = rng.integers(1, max_sentences + 1, size=num).tolist()
-    consecutive = (rng.random(num) < 0.5).tolist()
-    where = rng.random((num, len(pool)))
-    draw = (_window if flag else _subset for flag in consecutive)
-    return [". ".join([sentences[i] for i in pick(share, m, at)]) for pick, m, at in zip(draw, lengths, where)]
+    shares = [weight for _, weight in pool]
+    texts = []
+    for how, many, *where in rng.random((num, 2 + max_sentences)).tolist():
+        length = 1 + int(many * max_sentences)
+        chosen = _window(shares, length, where[0]) if how < 0.5 else _subset(shares, where[:length])
+        texts.append(". ".join([sentences[i] for i in chosen]))
+    return texts
 
 
-def _window(share: np.ndarray, length: int, at: np.ndarray) -> Sequence[int]:
+def _window(shares: Sequence[float], length: int, where: float) -> Sequence[int]:
     """`length` neighbours; every window can be drawn, the last one too. All of them when there are no more."""
-    if length >= len(share):
-        return range(len(share))
-    total = np.concatenate([[0.0], share.cumsum()])
-    ends = (total[length:] - total[:-length]).cumsum()
-    start = int(np.searchsorted(ends, at[0] * ends[-1], side="right"))
-    start = min(start, len(ends) - 1)
+    if length >= len(shares):
+        return range(len(shares))
+    start = _pick([sum(shares[i : i + length]) for i in range(len(shares) - length + 1)], where)
     return range(start, start + length)
 
 
-def _subset(share: np.ndarray, length: int, at: np.ndarray) -> Sequence[int]:
-    """`length` different sentences in random order: as if drawn one after the other in proportion to their weights."""
-    order = np.argsort(np.log(1.0 - at) / -share)  # smallest of exponential clocks with rates `share`
-    return order[:length].tolist()
+def _subset(shares: Sequence[float], where: Sequence[float]) -> list[int]:
+    """A different one for each number, in the order drawn, while there are any."""
+    left = list(range(len(shares)))
+    return [left.pop(_pick([shares[i] for i in left], at)) for at in where[: len(shares)]]
+
+
+def _pick(shares: Sequence[float], where: float) -> int:
+    """The place that `where` in [0, 1) falls on when each has room by its share."""
+    ends = list(accumulate(shares))
+    return min(bisect_right(ends, where * ends[-1]), len(ends) - 1)

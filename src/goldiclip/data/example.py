@@ -23,13 +23,14 @@ from goldiclip.types import DECODER_TASKS, Batch, Example, Sample, Texts
 def make_example(sample: Sample, config: Config, tokenizer: Tokenizer, rng: Generator) -> Example:
     """Views, captions and task texts drawn from a sample; a function of (sample, rng). Raises BadSample.
 
-    Captions, views and tasks have random numbers of their own, so that leaving one out does not redraw the others.
+    Tasks have random numbers of their own and local views come last: leaving these out does not redraw the rest.
     """
     data, size = config.data, config.model.vision.image_size
-    for_captions, for_views, for_tasks = (Generator(PCG64(int(seed))) for seed in rng.integers(1 << 62, size=3))
-    texts = sample_captions(sample.captions, data.captions, data.max_sentences, data.caption_weights, for_captions)
+    for_tasks = Generator(PCG64(int(rng.integers(1 << 62))))
+    texts = sample_captions(sample.captions, data.captions, data.max_sentences, data.caption_weights, rng)
+    shared_caption = int(rng.integers(data.captions))
     captions = tokenizer.encode(texts)
-    global_views, local_views, photometrics, crop = draw_views(decode_image(sample.image), data.views, size, for_views)
+    global_views, local_views, photometrics, crop = draw_views(decode_image(sample.image), data.views, size, rng)
     if data.photometrics == "worker":
         local_views, photometrics = apply_in_worker(local_views, photometrics), photometrics[:, :0]
     names, tasks, counts = task_texts(sample, crop, config, size, tokenizer, for_tasks)
@@ -39,7 +40,7 @@ def make_example(sample: Sample, config: Config, tokenizer: Tokenizer, rng: Gene
         local_views=local_views,
         photometrics=photometrics,
         captions=captions,
-        shared_caption=int(for_captions.integers(data.captions)),
+        shared_caption=shared_caption,
         tasks=names,
         task_texts=tasks,
         counts={**counts, "caption cut": num_cut} if num_cut else counts,

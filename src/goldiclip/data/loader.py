@@ -241,9 +241,12 @@ class _Batches(Dataset[Delivery]):
         rows = np.arange(share) + first + self.rank * share
         bad: list[BadSample] = []
         examples: list[Example] = []
+        info = torch.utils.data.get_worker_info()
+        mark = self.progress[info.id if info else 0].numpy()
+        mark[1] = os.getpid()
         try:
             for position, source, sample in zip(rows.tolist(), *(part.tolist() for part in self.stream.locate(rows))):
-                self._mark(position)
+                mark[0] = position
                 examples.append(self._example(position, source, sample, bad))
         except TooManyBad as error:
             return Delivery(None, _messages(bad), str(error))
@@ -269,10 +272,6 @@ class _Batches(Dataset[Delivery]):
             return make_example(sample, self.config, self.tokenizer, example_rng(self.config.run.seed, position))
         except BadSample as error:
             raise BadSample(error.reason, error.detail, sample.key, sample.origin) from error
-
-    def _mark(self, position: int) -> None:
-        info = torch.utils.data.get_worker_info()
-        self.progress[info.id if info else 0] = torch.tensor([position, os.getpid()])
 
 
 def _messages(bad: Sequence[BadSample]) -> tuple[tuple[str, str], ...]:

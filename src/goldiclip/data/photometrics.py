@@ -50,22 +50,33 @@ def apply_photometrics(images: Tensor, parameters: Tensor) -> Tensor:
 @torch.no_grad()
 def apply_in_worker(images: Tensor, parameters: Tensor) -> Tensor:
     """The same on uint8 views, each step on the views alone that it changes: for a host, where branches are free."""
-    coloured = (parameters[:, :5] != torch.tensor(NEUTRAL[:5])).any(1)
-    blurred = parameters[:, 5] > 0
-    changed = images.float().div_(255)
-    changed[coloured] = colour(changed[coloured], parameters[coloured])
-    changed[blurred] = blur(changed[blurred], parameters[blurred])
-    return changed.mul_(255).round_().to(torch.uint8)
+    is_changed = {
+        colour: (parameters[:, :5] != torch.tensor(NEUTRAL[:5])).any(1),
+        blur: parameters[:, 5] > 0,
+    }
+    out = images.float().mul_(1 / 255)
+    for step, rows in is_changed.items():
+        if rows.any():
+            which = rows.nonzero().flatten()
+            changed = step(out.index_select(0, which), parameters.index_select(0, which))
+            for row, view in zip(which.tolist(), changed):
+                out[row] = view
+    return out.mul_(255).add_(0.5).to(torch.int16).to(torch.uint8)  # by way of int16, which is vectorised
 
 
 def colour(images: Tensor, parameters: Tensor) -> Tensor:
     """Brightness, contrast, saturation, hue and grey."""
     brightness, contrast, saturation, hue, grey, _ = parameters[:, :, None, None, None].unbind(1)
     images = (images * brightness).clamp_(0, 1)
-    images = torch.lerp(luma(images).mean((-3, -2, -1), keepdim=True), images, contrast).clamp_(0, 1)
-    images = torch.lerp(luma(images), images, saturation).clamp_(0, 1)
+    images = _blend(images, luma(images).mean((-3, -2, -1), keepdim=True), contrast).clamp_(0, 1)
+    images = _blend(images, luma(images), saturation).clamp_(0, 1)
     images = _turn_hue(images, hue)
-    return torch.lerp(images, luma(images), grey)
+    return _blend(images, luma(images), 1 - grey)
+
+
+def _blend(images: Tensor, towards: Tensor, keep: Tensor) -> Tensor:
+    """In place, in operations of two tensors: those of three do not vectorise on a CPU."""
+    return images.mul_(keep).add_(towards * (1 - keep))
 
 
 def luma(images: Tensor) -> Tensor:
@@ -75,18 +86,19 @@ def luma(images: Tensor) -> Tensor:
 
 
 def _turn_hue(images: Tensor, turn: Tensor) -> Tensor:
-    """Turn the colour wheel by `turn`: channel n of HSV is value − chroma·trapezium(phase_n + 6·hue), period 6."""
+    """Turn the colour wheel by `turn`. With hue h in [0, 6) a channel is least + chroma·clamp(ramp(h), 0, 1):
+    |h − 3| − 1 for red, 2 − |h − 2| for green, 2 − |h − 4| for blue."""
     red, green, blue = images.split(1, dim=1)
-    value = images.amax(1, keepdim=True)
-    chroma = value - images.amin(1, keepdim=True)
+    value, least = images.amax(1, keepdim=True), images.amin(1, keepdim=True)
+    chroma = value - least
     scale = chroma.clamp(min=1e-12).reciprocal_()
-    sixth = torch.where(value == green, (blue - red).mul_(scale).add_(2), (red - green).mul_(scale).add_(4))
-    sixth = torch.where(value == red, (green - blue).mul_(scale), sixth).add_(6 * turn)
-    phase = 5 - 2 * torch.arange(3, device=images.device, dtype=images.dtype).view(1, 3, 1, 1)  # 5, 3, 1
-    place = sixth + phase
-    place.sub_((place / 6).floor_().mul_(6))
-    trapezium = place.sub_(2).abs_().neg_().add_(2).clamp_(0, 1)
-    return value - trapezium.mul_(chroma)
+    hue = torch.where(value == green, (blue - red).mul_(scale).add_(2), (red - green).mul_(scale).add_(4))
+    hue = torch.where(value == red, (green - blue).mul_(scale), hue).add_(6 * turn)
+    hue.sub_((hue / 6).floor_().mul_(6))
+    channel = torch.arange(3, device=images.device, dtype=images.dtype).view(1, 3, 1, 1)
+    is_red = (channel == 0).to(images.dtype)
+    ramp = (hue - (3 * is_red + 2 * channel)).abs_().mul_(2 * is_red - 1).add_(2 - 3 * is_red).clamp_(0, 1)
+    return ramp.mul_(chroma).add_(least)
 
 
 def blur_taps(side: int) -> int:

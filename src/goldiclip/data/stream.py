@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 import numpy as np
-from numpy.random import PCG64, Generator, SeedSequence
+from numpy.random import PCG64, Generator, Philox, SeedSequence
 from numpy.typing import NDArray
 
 from goldiclip.config import ConfigError
@@ -26,7 +26,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 # What a random number is for: the first word of its seed after the run's.
-_SHARDS, _WINDOW, _SUBSTITUTE, _EXAMPLE = range(4)
+_SHARDS, _WINDOW, _SUBSTITUTE = range(3)
 # Slots of a mixture's pattern, at most; weights with a longer common denominator are rounded to it.
 MAX_PATTERN = 1 << 16
 # A bad slot is refilled from its own window first, whose shards are open, then from its whole source.
@@ -34,8 +34,8 @@ _LOCAL_SUBSTITUTES = 8
 
 
 def example_rng(seed: int, position: int) -> Generator:
-    """What draws the crops, captions and tasks of the sample at a position."""
-    return _rng(seed, _EXAMPLE, position)
+    """What draws the crops, captions and tasks of the sample at a position. Philox is keyed, so no seed is hashed."""
+    return Generator(Philox(key=(seed << 64) | position))
 
 
 def _rng(*words: int) -> Generator:

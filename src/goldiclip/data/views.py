@@ -44,20 +44,19 @@ def draw_windows(
 
     Area uniform in `scale` of the image, aspect log-uniform, corner uniform among the pixels where it fits.
     """
-    area = height * width * rng.uniform(*scale, size=(num, _ATTEMPTS))
-    ratio = np.exp(rng.uniform(math.log(aspect[0]), math.log(aspect[1]), size=(num, _ATTEMPTS)))
-    corner = rng.random((num, 2)).tolist()
-    w, h = np.rint(np.sqrt(area * ratio)).astype(int), np.rint(np.sqrt(area / ratio)).astype(int)
-    fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
-    first = fits.argmax(1).tolist()
+    luck = rng.random((num, _ATTEMPTS + 1, 2)).tolist()
+    (low, high), (narrow, wide) = scale, (math.log(aspect[0]), math.log(aspect[1]))
     windows = []
-    for i, attempt in enumerate(first):
-        if fits[i, attempt]:
-            crop_h, crop_w = int(h[i, attempt]), int(w[i, attempt])
-            top, left = int(corner[i][0] * (height - crop_h + 1)), int(corner[i][1] * (width - crop_w + 1))
-            windows.append((top, left, crop_h, crop_w))
-        else:
-            windows.append(_central(height, width, aspect))
+    for *attempts, (down, right) in luck:
+        window = _central(height, width, aspect)
+        for some, shape in attempts:
+            area = height * width * (low + (high - low) * some)
+            ratio = math.exp(narrow + (wide - narrow) * shape)
+            w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+            if 0 < w <= width and 0 < h <= height:
+                window = (int(down * (height - h + 1)), int(right * (width - w + 1)), h, w)
+                break
+        windows.append(window)
     return windows
 
 
