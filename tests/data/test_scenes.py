@@ -279,7 +279,7 @@ def looks_of(split: str, count: int) -> set[tuple[str, str, str]]:
 
 
 def test_held_out_combinations_are_never_trained_on() -> None:
-    train, held_out = looks_of("train", 400), looks_of("held_out", 400)
+    train, held_out = looks_of("train", 250), looks_of("held_out", 250)
     assert not train & held_out
     assert not any(is_held_out(*look) for look in train)
     assert all(is_held_out(*look) for look in held_out)
@@ -336,6 +336,7 @@ def test_a_sample_comes_back_from_its_shard_as_it_was(corpus: Path) -> None:
             assert one.box == pytest.approx(other.box, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_workers_and_interruptions_change_no_byte(corpus: Path, tmp_path: Path) -> None:
     """Two processes; then a shard and the evaluation sets lost, as after a kill."""
     settings = dataclasses.replace(CORPUS, held_out=32, per_shard=15)
@@ -624,6 +625,28 @@ def test_folders_without_cutouts_are_refused(tmp_path: Path) -> None:
     picture(0, 0).save(tmp_path / "cup_1.png")
     with pytest.raises(ConfigError, match="two cut-outs or more"):
         Cutouts(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["{", '{"file": "a.png"}', "[1, 2]", "null", '[{"file": "a.png"}]'])
+def test_a_damaged_catalogue_is_named(tmp_path: Path, content: str) -> None:
+    folder = make_cutouts(tmp_path / "cutouts", "catalogue")
+    (folder / "cutouts.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"cutouts\.json: expected a list"):
+        Cutouts(folder)
+
+
+def test_a_catalogue_cannot_reach_outside_its_folder(tmp_path: Path) -> None:
+    folder = make_cutouts(tmp_path / "cutouts", "catalogue")
+    picture(0, 0).save(tmp_path / "secret.png")
+    (folder / "cutouts.json").write_text('[{"file": "../secret.png", "name": "cup"}]')
+    with pytest.raises(ConfigError, match="lists 1 files that are not there"):
+        Cutouts(folder)
+
+
+def test_a_damaged_description_is_named(tmp_path: Path) -> None:
+    (tmp_path / "corpus.json").write_text("half a fi")
+    with pytest.raises(ConfigError, match=r"corpus\.json: not a corpus's description"):
+        write_corpus(tmp_path, CORPUS)
 
 
 @pytest.mark.parametrize("name", COLOURS)

@@ -166,7 +166,7 @@ def _catalogue(folder: Path) -> tuple[Pictures, Mapping[str, str]]:
         raise FileNotFoundError(f"{folder}: no such folder of cut-outs")
     if (folder / "cutouts.json").exists():
         pictures = Pictures(folder / "cutouts.tar" if (folder / "cutouts.tar").exists() else folder)
-        listed = {str(entry["file"]): str(entry["name"]) for entry in json.loads((folder / "cutouts.json").read_text())}
+        listed = _listed(folder / "cutouts.json")
         missing = sorted(set(listed) - set(pictures.names))
         if missing:
             raise ConfigError(f"{folder}: cutouts.json lists {len(missing)} files that are not there ({missing[0]}, …)")
@@ -178,6 +178,13 @@ def _catalogue(folder: Path) -> tuple[Pictures, Mapping[str, str]]:
             f"{folder}: no picture ({', '.join(SUFFIXES)}) in it; expected cutouts.json, name/….png or name_1.png"
         )
     return pictures, names
+
+
+def _listed(file: Path) -> dict[str, str]:
+    try:
+        return {str(entry["file"]): str(entry["name"]) for entry in json.loads(file.read_text())}
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f'{file}: expected a list of {{"file": …, "name": …}} ({error!r:.80})') from error
 
 
 def _name(file: Path) -> str:

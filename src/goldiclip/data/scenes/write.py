@@ -65,15 +65,21 @@ def _claim(out: Path, settings: Settings) -> None:
         out.mkdir(parents=True, exist_ok=True)
         _write_json(file, {**description, "complete": False})
         return
-    found = json.loads(file.read_text())
-    same = {name: found.get(name) for name in description} == description
-    if not same:
+    found = _read_corpus(file)
+    if any(found.get(name) != description[name] for name in description):
         old, new = found.get("settings", {}), description["settings"]
         changes = [f"{name} {old.get(name)} → {new[name]}" for name in new if old.get(name) != new[name]]
         changes += [name for name in ("format", "things") if found.get(name) != description[name]]
         raise ConfigError(
             f"{out}: made with other settings ({', '.join(changes)}); choose another folder or remove this one"
         )
+
+
+def _read_corpus(file: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(file.read_text()))
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{file}: not a corpus's description ({error}); choose another folder") from error
 
 
 def _write_json(path: Path, content: Any) -> None:
@@ -116,10 +122,10 @@ def _write_part(context: tuple[Path, Settings], start: int) -> int:
 
 def _write_held_out(out: Path, settings: Settings, workers: int, say: Say) -> dict[str, Any]:
     """Shards and evaluation sets of one gallery; the folder `eval` appears when it is whole."""
-    old = json.loads((out / "corpus.json").read_text())
+    old = _read_corpus(out / "corpus.json")
     starts = range(0, settings.held_out, settings.per_shard)
     shards = [_shard(out / "held_out", start, settings) for start in starts]
-    if old["complete"] and all(path.exists() for path in [*shards, out / "eval"]):
+    if old.get("complete") and all(path.exists() for path in [*shards, out / "eval"]):
         counts: dict[str, Any] = old["counts"]
         say(f"held out: {settings.held_out:,} scenes were there")
         return counts
