@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from goldiclip.inference.engine import Engine
     from goldiclip.inference.index import Index
     from goldiclip.inference.load import load_engine as load
-    from goldiclip.train.launch import train
+    from goldiclip.train.loop import train
 
 __all__ = ["Config", "Engine", "Index", "load", "train"]
 
@@ -31,6 +31,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Imported when first asked for: `import goldiclip` itself takes no time."""
+    if name == "train":
+        return importlib.import_module("goldiclip.train")  # which can be called
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
     module, attribute = _HOMES[name]

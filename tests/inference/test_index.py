@@ -143,9 +143,13 @@ def test_packing_keeps_what_pooling_sees(engine: Engine, precision: str) -> None
     form = block_format(features, precision)
     blocks = form.pack(features)
     assert [len(block) for block in blocks] == [form.num_bytes] * 6
-    back = form.unpack(blocks, engine.device, torch.float32)
+    stored = np.stack([np.frombuffer(block, np.uint8) for block in blocks])
+    back = form.unpack(stored, engine.device)
     expected, found = (engine.score(part, texts, "tc") for part in (features, back))
     torch.testing.assert_close(found, expected, atol=0.05 if precision == "int8" else 5e-3, rtol=0)
+    with torch.inference_mode():
+        quick = engine.model.score_stored(*form.stored(stored, engine.device), texts, form.step)
+    torch.testing.assert_close(quick, expected, atol=0.05 if precision == "int8" else 5e-3, rtol=0)
 
 
 def test_standardised_tokens_pool_alike(engine: Engine) -> None:
@@ -226,7 +230,7 @@ def test_a_killed_build_loses_nothing_written_and_goes_on(engine: Engine, tmp_pa
     process = multiprocessing.get_context("spawn").Process(target=_build, args=(tmp_path / "index",))
     process.start()
     deadline = time.monotonic() + 60
-    while not (tmp_path / "index" / "segments" / "000002").exists():
+    while not (tmp_path / "index" / "generation-0" / "000002").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import colorsys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +9,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-SHARE = 0.6  # of colour over the picture
+from goldiclip.inference.colours import class_colour, tint
+
 MARGIN, LINE, MOST_NAMES = 8, 18, 16
 WIDTH = 360  # of each of the three
 
@@ -32,26 +32,10 @@ def save_overlay(path: Path, image: Tensor, predicted: Tensor, labelled: Tensor,
     top = height + LINE + 2 * MARGIN
     for place, known in enumerate(shown):
         left, down = MARGIN + (place % 4) * (3 * WIDTH // 4), top + (place // 4) * LINE
-        draw.rectangle((left, down + 2, left + 12, down + 14), fill=colour(known, len(names)), outline="black")
+        draw.rectangle((left, down + 2, left + 12, down + 14), fill=class_colour(known), outline="black")
         draw.text((left + 18, down), names[known], fill="black", font=font)
     path.parent.mkdir(parents=True, exist_ok=True)
     sheet.save(path)
-
-
-def tint(picture: np.ndarray, classes: np.ndarray, num_classes: int) -> np.ndarray:
-    """The picture with every pixel's class laid over it; 255 is left as it is."""
-    palette = np.array([colour(one, num_classes) for one in range(num_classes)], dtype=np.float32)
-    known = classes < num_classes
-    mixed = picture.astype(np.float32)
-    mixed[known] = (1 - SHARE) * mixed[known] + SHARE * palette[classes[known]]
-    return mixed.round().astype(np.uint8)
-
-
-def colour(one: int, num_classes: int) -> tuple[int, int, int]:
-    """Hues a golden angle apart, in three brightnesses: neighbours in the list look unlike each other."""
-    hue, value = (one * 0.618033988749895) % 1.0, (1.0, 0.75, 0.55)[one % 3]
-    red, green, blue = colorsys.hsv_to_rgb(hue, 0.85, value)
-    return round(255 * red), round(255 * green), round(255 * blue)
 
 
 def _largest(maps: Sequence[np.ndarray], num_classes: int) -> list[int]:

@@ -7,7 +7,6 @@ i's block lies at i times that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -56,13 +55,20 @@ class BlockFormat:
             packed = (tokens / STEP).round().clamp(-127, 127).to(torch.int8)
         return [block.tobytes() for block in packed.cpu().numpy()]
 
-    def unpack(self, blocks: Sequence[bytes | memoryview], device: torch.device, dtype: torch.dtype) -> ImageFeatures:
-        """Blocks as features that `Encoder.score` takes by tc; they hold no text-agnostic embedding."""
-        kind = np.int8 if self.precision == "int8" else np.float16
-        whole = np.frombuffer(b"".join(blocks), dtype=kind).reshape(len(blocks), *self.shape)
-        tokens = torch.from_numpy(whole.copy()).to(device).to(dtype)
-        # int8 steps need no undoing: pooling's LayerNorm is blind to scale
-        keys, values = tokens[:, 0], tokens[:, -1]
+    @property
+    def step(self) -> float:
+        """What a stored number of 1 stands for."""
+        return STEP if self.precision == "int8" else 1.0
+
+    def stored(self, blocks: np.ndarray, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Keys and values (n, L, D) of blocks (n, bytes), as they were stored: standardised, in steps."""
+        kind = torch.int8 if self.precision == "int8" else torch.float16
+        tokens = torch.from_numpy(blocks).view(kind).view(len(blocks), *self.shape).to(device)
+        return tokens[:, 0], tokens[:, -1]
+
+    def unpack(self, blocks: np.ndarray, device: torch.device) -> ImageFeatures:
+        """Blocks (n, bytes) as features for maps and scores by tc; they hold no text-agnostic embedding."""
+        keys, values = (part.float() * self.step for part in self.stored(blocks, device))
         return ImageFeatures(keys.new_zeros(len(blocks), self.width), keys, values, self.grid)
 
 

@@ -18,12 +18,12 @@ class IndexMismatch(ValueError):
     """An index that cannot be opened, or that does not fit its encoder."""
 
 
-def _is_lance(uri: str) -> bool:
+def is_lance(uri: str) -> bool:
     return "://" in uri or uri.rstrip("/").endswith(".lance")
 
 
 def open_store(uri: str, format: BlockFormat, options: Mapping[str, Any]) -> Store:
-    if _is_lance(uri):
+    if is_lance(uri):
         return LanceStore(f"{uri.rstrip('/')}/images.lance", format.width, format.num_bytes, **options)
     return LocalStore(Path(uri), format.width, format.num_bytes)
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,9 @@ from goldiclip.inference.blocks import BlockFormat, Precision, block_format
 from goldiclip.inference.engine import Engine, join
 from goldiclip.inference.header import IndexMismatch, difference, open_store, read_header, write_header
 from goldiclip.inference.pictures import Picture, grouped
-from goldiclip.inference.sources import Item
+from goldiclip.inference.sources import Item, picture_of
 from goldiclip.inference.stores import Row, Store
+from goldiclip.model.goldiclip import GoldiCLIP
 from goldiclip.types import ImageFeatures, TextFeatures
 
 SCHEMA_VERSION = 1
@@ -42,6 +45,17 @@ class Hit:
     text_agnostic: float
     first_rank: int
     record: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """The first stage's findings, best first, and what was asked for."""
+
+    places: np.ndarray
+    cosines: np.ndarray
+    scores: Tensor
+    texts: TextFeatures | None = None
+    seen: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -71,8 +85,8 @@ class Index:
         header = {"schema": SCHEMA_VERSION, "encoder": fingerprint(engine), "format": asdict(format)}
         found = read_header(str(uri), options)
         if found is None:
-            write_header(str(uri), header, options)
-        elif json.loads(json.dumps(header)) != found:
+            write_header(str(uri), {**header, "engine": engine.name}, options)
+        elif json.loads(json.dumps(header)) != {key: found.get(key) for key in header}:
             raise IndexMismatch(
                 f"{uri}: an index made otherwise is there ({difference(found, header)}); choose another place"
             )
@@ -142,9 +156,15 @@ class Index:
     def delete(self, ids: Sequence[str]) -> int:
         return self.store.delete(ids)
 
+    def compact(self) -> None:
+        self.store.compact()
+
+    def refresh(self) -> None:
+        """See what others have changed since this index was opened."""
+        self.store.refresh()
+
     # --- search -----------------------------------------------------------------------------------------------------
 
-    @torch.inference_mode()
     def search(
         self,
         query: str | None = None,
@@ -158,37 +178,95 @@ class Index:
 
         Of `shortlist` pictures a second look is taken, where the engine can; 0 trusts the first.
         """
+        looks_twice = query is not None and shortlist > 0 and self.looks_twice
+        found = self.shortlist(query, max(k, shortlist) if looks_twice else k, image=image, where=where)
+        return self.hits(self.look_again(found) if looks_twice else found, k)
+
+    @property
+    def looks_twice(self) -> bool:
+        return "tc" in self.engine.modes
+
+    @torch.inference_mode()
+    def shortlist(
+        self,
+        query: str | None = None,
+        count: int = 200,
+        *,
+        image: Picture | None = None,
+        where: Mapping[str, str] | None = None,
+    ) -> Shortlist:
+        """The first stage: the `count` pictures whose text-agnostic vectors are nearest."""
         if query is None and image is None:
             raise ValueError("nothing to search for: expected a text, a picture, or both")
         texts = None if query is None else self.engine.encode_texts(query)
         seen = None if image is None else self.engine.embed_images(image)[0]
         said = None if texts is None else F.normalize(texts.embedding[0].float(), dim=-1)
         vector = torch.stack([part for part in (said, seen) if part is not None]).sum(0)
-        looks_twice = texts is not None and shortlist > 0 and "tc" in self.engine.modes
-        count = max(k, shortlist) if looks_twice else k
         places, cosines = self.store.nearest(F.normalize(vector, dim=0).cpu().numpy(), count, where)
-        scores = torch.from_numpy(np.ascontiguousarray(cosines)).float()
-        if looks_twice and len(places):
-            scores = self._second_look(places.tolist(), texts)
-            if seen is not None:
-                scores = scores + self._alike(places.tolist(), seen)
-        order = scores.argsort(descending=True, stable=True)[:k].tolist()
-        records = self.store.records([int(places[i]) for i in order])
+        cosines = np.ascontiguousarray(cosines, np.float32)
+        return Shortlist(places, cosines, torch.from_numpy(cosines), texts, seen)
+
+    @torch.inference_mode()
+    def look_again(self, found: Shortlist) -> Shortlist:
+        """The second stage: text-conditioned logits in place of the first stage's cosines."""
+        if found.texts is None or not len(found.places):
+            return found
+        scores = self._second_look(found.places.tolist(), found.texts)
+        if found.seen is not None:
+            scores = scores + self._alike(found.places.tolist(), found.seen)
+        return replace(found, scores=scores)
+
+    def hits(self, found: Shortlist, k: int) -> list[Hit]:
+        """The k best of a shortlist."""
+        order = found.scores.argsort(descending=True, stable=True)[:k].tolist()
+        records = self.store.records([int(found.places[i]) for i in order])
         return [
-            Hit(record.pop("id"), float(scores[i]), float(cosines[i]), i, record) for i, record in zip(order, records)
+            Hit(record.pop("id"), float(found.scores[i]), float(found.cosines[i]), i, record)
+            for i, record in zip(order, records)
         ]
 
-    def _second_look(self, places: list[int], texts: Any) -> Tensor:
-        """Text-conditioned logits of the pictures at these places."""
+    @torch.inference_mode()
+    def maps(self, ids: Sequence[str], texts: TextFeatures) -> Tensor:
+        """(n, rows, columns) where in pictures of the index a text looks, from what is stored of them."""
+        places = [self.store.place(id) for id in ids]
+        return self.engine.patch_maps(self._features(places), texts)[:, 0].cpu()
+
+    def record(self, id: str) -> dict[str, Any]:
+        """What is known of one picture; KeyError if there is none of that id."""
+        return self.store.records([self.store.place(id)])[0]
+
+    def _features(self, places: list[int]) -> ImageFeatures:
         if self.format.precision == "none":
-            features = self.engine.encode_images([record["path"] for record in self.store.records(places)])
-            return self.engine.score(features, texts, "tc")[:, 0].cpu()
-        blocks = self.store.blocks(places)
+            return self.engine.encode_images([picture_of(record) for record in self.store.records(places)])
+        return self.format.unpack(self.store.blocks(places), self.engine.device)
+
+    def _second_look(self, places: list[int], texts: TextFeatures) -> Tensor:
+        """Text-conditioned logits of the pictures at these places."""
+        model = self.engine.model
+        if self.format.precision == "none" or not isinstance(model, GoldiCLIP):
+            return torch.cat(
+                [self.engine.score(self._features(some), texts, "tc")[:, 0].cpu() for some in grouped(places, 64)]
+            )
         scores = []
-        for some in grouped(blocks, 64):
-            features = self.format.unpack(some, self.engine.device, torch.float32)
-            scores.append(self.engine.score(features, texts, "tc")[:, 0].cpu())
-        return torch.cat(scores)
+        for blocks in self._reads(places, self.group):
+            keys, values = self.format.stored(blocks, self.engine.device)
+            scores.append(model.score_stored(keys, values, texts, self.format.step)[:, 0])
+        return torch.cat(scores).float().cpu()
+
+    @property
+    def group(self) -> int:
+        """Blocks scored at once: on a processor no more than its cache holds as float32."""
+        return 4 if self.engine.device.type == "cpu" else 256
+
+    def _reads(self, places: list[int], size: int) -> Iterator[np.ndarray]:
+        """Blocks, a group at a time and in order, read ahead."""
+        jobs = [self._readers.submit(self.store.blocks, some) for some in grouped(places, size)]
+        for job in jobs:
+            yield job.result()
+
+    @cached_property
+    def _readers(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(8, thread_name_prefix="blocks")
 
     def _alike(self, places: list[int], seen: Tensor) -> Tensor:
         """How much each looks like the query's picture, on the scale of logits."""

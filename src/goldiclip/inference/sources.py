@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 
+from goldiclip.config import ConfigError
 from goldiclip.data.schema import BadSample
 from goldiclip.data.shards import Shards
 from goldiclip.inference.pictures import Picture
@@ -22,25 +25,56 @@ class Item:
     record: Mapping[str, str] = field(default_factory=dict)
 
 
-def images_in(folder: str | Path) -> Iterator[Item]:
+def sources(names: Sequence[str], rank: int = 0, ranks: int = 1) -> Iterator[Item]:
+    """Pictures of folders, single files and shards, in order; of several ranks, this one's share."""
+    if not names:
+        raise ConfigError("nothing to index: expected folders of images, image files or shards")
+    return chain.from_iterable(_source(name, rank, ranks) for name in names)
+
+
+def _source(name: str, rank: int, ranks: int) -> Iterator[Item]:
+    path = Path(name)
+    if path.is_dir() and not any(path.glob("*.tar")):
+        return images_in(path, rank, ranks)
+    if path.is_file() and path.suffix != ".tar":
+        return iter([Item(path.name, path.resolve(), {"folder": path.parent.name})] if rank == 0 else [])
+    return images_of(name, rank, ranks)
+
+
+def images_in(folder: str | Path, rank: int = 0, ranks: int = 1) -> Iterator[Item]:
     """Every picture below a folder, by its path there; a folder of its own becomes `folder` to filter by."""
     root = Path(folder)
     if not root.is_dir():
         raise FileNotFoundError(f"{root}: no such folder of images")
-    for path in sorted(root.rglob("*")):
-        if path.suffix.lower() in SUFFIXES and path.is_file():
-            yield Item(
-                path.relative_to(root).as_posix(), path.resolve(), {"folder": path.parent.relative_to(root).as_posix()}
-            )
+    found = sorted(path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES)
+    for path in found[rank::ranks]:
+        if path.is_file():
+            inside = path.relative_to(root)
+            yield Item(inside.as_posix(), path.resolve(), {"folder": inside.parent.as_posix()})
 
 
-def images_of(shards: str | Sequence[str]) -> Iterator[Item]:
+def images_of(shards: str | Sequence[str], rank: int = 0, ranks: int = 1) -> Iterator[Item]:
     """Every readable sample of shards, by its key; its first caption becomes `caption`."""
     samples = Shards(shards)
-    for position in range(len(samples)):
+    for position in range(rank, len(samples), ranks):
+        shard, row = samples.locate(position)
         try:
-            sample = samples[position]
+            sample = samples.read(shard, row)
         except BadSample:
             continue
         caption = {"caption": sample.captions[0].text} if sample.captions else {}
-        yield Item(sample.key, sample.image, {"shard": sample.origin, **caption})
+        yield Item(sample.key, sample.image, {"shard": sample.origin, "row": str(row), **caption})
+
+
+def picture_of(record: Mapping[str, str]) -> Picture:
+    """The picture that an index's record was made of, from where it was read."""
+    if "path" in record:
+        return Path(record["path"])
+    if "shard" in record:
+        return _shard(record["shard"]).read(0, int(record["row"])).image
+    raise FileNotFoundError(f"{record.get('id', 'a picture')}: the index does not know where it came from")
+
+
+@lru_cache(maxsize=64)
+def _shard(path: str) -> Shards:
+    return Shards(path)

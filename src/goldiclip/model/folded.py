@@ -24,8 +24,13 @@ def is_cheaper(num_texts: int, width: int, heads: int) -> bool:
     return num_texts * (heads - 1) < width
 
 
-def folded_cosines(pooling: Pooling, queries: Tensor, texts: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """(B, M) cosines of texts (M, D) with what they see in patches (B, L, D); queries (H, M, d) are the texts' own."""
+def folded_cosines(
+    pooling: Pooling, queries: Tensor, texts: Tensor, keys: Tensor, values: Tensor, step: float | None = None
+) -> Tensor:
+    """(B, M) cosines of texts (M, D) with what they see in patches (B, L, D); queries (H, M, d) are the texts' own.
+
+    With `step`, patches are stored ones: standardised already, and numbers of any type that count such steps.
+    """
     heads, num_texts = queries.shape[:2]
     unfolded = torch.einsum("hmd,hdw->hmw", queries, pooling.key.weight.unflatten(0, (heads, -1)))
     constant = torch.einsum("hmd,hd->hm", queries, pooling.key.bias.unflatten(0, (heads, -1)))
@@ -33,11 +38,12 @@ def folded_cosines(pooling: Pooling, queries: Tensor, texts: Tensor, keys: Tenso
     scale = queries.shape[-1] ** -0.5
     seekers = (unfolded * pooling.norm_key.weight * scale).flatten(0, 1)  # (H·M, D)
 
-    logits = _standardised(keys, pooling.norm_key.eps) @ seekers.T.to(keys.dtype) + constant.flatten() * scale
+    keys, values = _standardised(keys, pooling.norm_key.eps, step), _standardised(values, pooling.norm_value.eps, step)
+    logits = keys @ (seekers * (step or 1)).T.to(keys.dtype) + constant.flatten() * scale
     logits = logits.transpose(1, 2).to(torch.promote_types(logits.dtype, torch.float32))
     weights = F.pad(logits, (0, 1)).softmax(-1)[..., :-1]  # (B, H·M, L), the sink left out
     mass = weights.sum(-1, keepdim=True)
-    gathered = (weights.to(values.dtype) @ _standardised(values, pooling.norm_value.eps)).to(texts.dtype)
+    gathered = (weights.to(values.dtype) @ values).to(texts.dtype) * (step or 1)
     gathered = gathered * pooling.norm_value.weight + mass * pooling.norm_value.bias
     gathered = gathered.unflatten(1, (heads, num_texts))
     projected = torch.einsum("bhmw,hdw->bhmd", gathered, pooling.value.weight.unflatten(0, (heads, -1)))
@@ -45,6 +51,8 @@ def folded_cosines(pooling: Pooling, queries: Tensor, texts: Tensor, keys: Tenso
     return paired_cosines(pooling.out(projected.transpose(1, 2).flatten(2)), texts)
 
 
-def _standardised(patches: Tensor, eps: float) -> Tensor:
+def _standardised(patches: Tensor, eps: float, step: float | None) -> Tensor:
     """LayerNorm without its weights: those are folded too."""
+    if step is not None:
+        return patches if patches.is_floating_point() and patches.dtype != torch.float16 else patches.float()
     return F.layer_norm(patches, patches.shape[-1:], eps=eps)

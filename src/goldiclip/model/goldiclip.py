@@ -119,6 +119,12 @@ class GoldiCLIP(nn.Module):
         cosine = functions[mode](image, wanted, *((pairs,) if pairs is not None else ()))
         return tuple(self.scale(part) for part in cosine) if isinstance(cosine, tuple) else self.scale(cosine)
 
+    def score_stored(self, keys: Tensor, values: Tensor, texts: TextFeatures, step: float) -> Tensor:
+        """(B, M): tc of patches (B, L, D) that were stored standardised, in numbers of any type that count `step`s."""
+        if self.pooling is None:
+            raise ValueError("nothing to condition with: this model has no pooling (model.pooling_heads is 0)")
+        return self.scale(self.pooling(texts.embedding, keys, values, what="cosine", step=step))
+
     def _tc(
         self, image: ImageFeatures, texts: Tensor | tuple[Tensor, ...], pairs: Pairs | None = None
     ) -> Tensor | tuple[Tensor, ...]:

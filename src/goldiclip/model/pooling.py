@@ -40,7 +40,8 @@ class Pooling(nn.Module):
     patches     (B, L, D)  each patch pooled alone without the sink: the value path, which no text changes
     patch_sink  (B, M, L)  cosine with the text of each patch pooled alone, the sink beside it
 
-    `cosine` also takes a tuple of texts and answers in kind, with keys and values projected once.
+    `cosine` also takes a tuple of texts and answers in kind, with keys and values projected once. With `step` it is
+    of stored patches, standardised and counted in steps (`folded_cosines`).
     """
 
     def __init__(self, width: int, heads: int) -> None:
@@ -57,7 +58,10 @@ class Pooling(nn.Module):
         *,
         what: str = "embedding",
         pairs: tuple[Tensor, Tensor] | None = None,
+        step: float | None = None,
     ) -> Any:
+        if step is not None:
+            return folded_cosines(self, self._queries(texts), texts, keys, values, step)
         uses: dict[str, Callable[..., Any]] = {
             "embedding": self._embedding,
             "attention": self._attention,

@@ -32,6 +32,14 @@ class Store(Protocol):
 
     def delete(self, ids: Sequence[str]) -> int: ...
 
+    def compact(self) -> None:
+        """Give back the room of what was deleted, and make search fast again."""
+        ...
+
+    def refresh(self) -> None:
+        """See what others have changed since."""
+        ...
+
     def nearest(
         self, vector: np.ndarray, count: int, where: Mapping[str, str] | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -42,7 +50,9 @@ class Store(Protocol):
 
     def vector(self, place: int) -> np.ndarray: ...
 
-    def blocks(self, places: Sequence[int]) -> list[bytes]: ...
+    def blocks(self, places: Sequence[int]) -> np.ndarray:
+        """(n, block bytes) uint8. May be called by several threads at once."""
+        ...
 
     def records(self, places: Sequence[int]) -> list[dict[str, Any]]:
         """Each with its `id`."""

@@ -15,6 +15,8 @@ from goldiclip.inference.stores import Row
 
 # From here on a vector index is worth its building; below, Lance compares every vector.
 INDEX_FROM = 100_000
+# How far an index is searched; without one it means nothing.
+WIDE = {"nprobes": 32, "refine_factor": 2}
 
 
 class LanceStore:
@@ -31,7 +33,9 @@ class LanceStore:
             self.table = lance.write_dataset(self._table([]), uri, storage_options=self.options)
 
     def refresh(self) -> None:
-        self.table.checkout_version(self.table.latest_version)
+        import lance
+
+        self.table = lance.dataset(self.uri, storage_options=self.options)
 
     def __len__(self) -> int:
         return int(self.table.count_rows())
@@ -55,6 +59,7 @@ class LanceStore:
     def compact(self) -> None:
         """Join small fragments, drop what was deleted, and index the vectors once there are enough of them."""
         self.table.optimize.compact_files()
+        self.refresh()
         if len(self) >= INDEX_FROM:
             self.table.create_index("vector", "IVF_HNSW_SQ", metric="dot", replace=True)
 
@@ -67,7 +72,7 @@ class LanceStore:
         found = self.table.to_table(
             columns=["_distance"],
             with_row_id=True,
-            nearest={"column": "vector", "q": vector.astype(np.float16), "k": count, "metric": "dot"},
+            nearest={"column": "vector", "q": vector.astype(np.float16), "k": count, "metric": "dot", **WIDE},
             filter=" AND ".join(clauses) or None,
             prefilter=True,
         )
@@ -82,8 +87,9 @@ class LanceStore:
     def vector(self, place: int) -> np.ndarray:
         return np.array(self._rows([place], ["vector"])[0]["vector"], dtype=np.float16)
 
-    def blocks(self, places: Sequence[int]) -> list[bytes]:
-        return [row["block"] for row in self._rows(places, ["block"])]
+    def blocks(self, places: Sequence[int]) -> np.ndarray:
+        found = [np.frombuffer(row["block"], np.uint8) for row in self._rows(places, ["block"])]
+        return np.stack(found) if found else np.zeros((0, self.block_bytes), np.uint8)
 
     def records(self, places: Sequence[int]) -> list[dict[str, Any]]:
         return [{**json.loads(row["record"]), "id": row["id"]} for row in self._rows(places, ["id", "record"])]

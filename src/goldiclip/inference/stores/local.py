@@ -1,19 +1,22 @@
 """An index in a folder: segments that are written once and renamed into place, and a list of what was deleted.
 
-    segments/000007/vectors.npy    (n, D) float16          segments/000007/records.jsonl   a line an image, its id in it
-    segments/000007/blocks.bin     n blocks of equal size  segments/000007/offsets.npy     where each line begins
-    deleted.json                   places that are gone    nearest.faiss                   made anew when these change
+    current                          the generation that counts; compaction makes the next one beside it
+    generation-0/000007/vectors.f16  (n, D) float16        …/records.jsonl   a line an image, its id in it
+    generation-0/000007/blocks.bin   n blocks alike        …/offsets.npy     where each line begins
+    generation-0/deleted.json        places that are gone  nearest.*         made anew when these change
 
-A build that is killed loses the segment it was writing and nothing else.
+A build that is killed loses the segment it was writing and nothing else. One process may write while others read:
+they see what was whole when they last looked.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,34 +26,45 @@ import numpy as np
 from goldiclip.inference.stores import Row
 from goldiclip.inference.stores.nearest import Nearest
 
+SEGMENT_AFTER_COMPACTION = 1_024
+
 
 class LocalStore:
     def __init__(self, folder: Path, width: int, block_bytes: int) -> None:
         self.folder, self.width, self.block_bytes = folder, width, block_bytes
-        self._pool = ThreadPoolExecutor(8, thread_name_prefix="blocks")
-        (folder / "segments").mkdir(parents=True, exist_ok=True)
-        for leftover in (folder / "segments").glob("*.partial"):
-            shutil.rmtree(leftover)
-        self._open()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._known: dict[str, int] | None = None
+        self.refresh()
 
-    def _open(self) -> None:
-        """Look at what is there; everything cached below is of this look."""
-        for name in ("_places", "_nearest", "_vectors"):
+    def refresh(self) -> None:
+        """Look at what is there now; everything cached below is of this look."""
+        for name in ("_nearest", "_fields", "_is_live"):
             self.__dict__.pop(name, None)
-        self.segments = [_Segment(path, self.block_bytes) for path in sorted((self.folder / "segments").iterdir())]
+        self._known = None
+        current = self.folder / "current"
+        self.generation = current.read_text().strip() if current.exists() else "generation-0"
+        self.home = self.folder / self.generation
+        finished = sorted(path for path in self.home.glob("*") if path.name.isdigit())
+        self.segments = [_Segment(path, self.width, self.block_bytes) for path in finished]
         self.starts = np.cumsum([0, *(len(segment) for segment in self.segments)])
-        path = self.folder / "deleted.json"
+        path = self.home / "deleted.json"
         self.deleted: set[int] = set(json.loads(path.read_text())) if path.exists() else set()
 
+    @property
+    def num_places(self) -> int:
+        return int(self.starts[-1])
+
     def __len__(self) -> int:
-        return int(self.starts[-1]) - len(self.deleted)
+        return self.num_places - len(self.deleted)
 
     def ids(self) -> set[str]:
         return set(self._places)
 
-    @cached_property
+    @property
     def _places(self) -> dict[str, int]:
-        return {record["id"]: place for place, record in self._every_record()}
+        if self._known is None:
+            self._known = {record["id"]: place for place, record in self._every_record()}
+        return self._known
 
     def _every_record(self) -> Iterator[tuple[int, dict[str, Any]]]:
         for start, segment in zip(self.starts, self.segments):
@@ -63,60 +77,111 @@ class LocalStore:
     def append(self, rows: Sequence[Row]) -> None:
         if not rows:
             return
-        last = int(self.segments[-1].path.name) if self.segments else -1
-        _write_segment(self.folder / "segments" / f"{last + 1:06d}", rows, self.block_bytes)
-        self._open()
+        with self._writing():
+            first, known = self.num_places, self._known
+            last = int(self.segments[-1].path.name) if self.segments else -1
+            _write_segment(self.home / f"{last + 1:06d}", rows, self.block_bytes)
+            self.refresh()
+            if known is not None:
+                self._known = {**known, **{row.id: first + number for number, row in enumerate(rows)}}
 
     def delete(self, ids: Sequence[str]) -> int:
         """Mark rows as gone; `compact` gives their room back."""
-        places = {self._places[id] for id in ids if id in self._places}
-        if places:
-            _replace(self.folder / "deleted.json", json.dumps(sorted(self.deleted | places)).encode())
-            self._open()
+        with self._writing():
+            places = {self._places[id] for id in ids if id in self._places}
+            if places:
+                _replace(self.home / "deleted.json", json.dumps(sorted(self.deleted | places)).encode())
+                self.refresh()
         return len(places)
 
     def compact(self) -> None:
-        """Rewrite the segments without what was deleted."""
-        live = [place for place, _ in self._every_record()]
-        gathered = self.folder / "segments.compacted"
-        shutil.rmtree(gathered, ignore_errors=True)
-        gathered.mkdir()
-        for number, chunk in enumerate(np.array_split(live, max(1, len(live) // 4096))):
-            rows = [
-                Row(record.pop("id"), self.vector(place), block, record)
-                for place, block, record in zip(
-                    chunk.tolist(), self.blocks(chunk.tolist()), self.records(chunk.tolist())
-                )
-            ]
-            _write_segment(gathered / f"{number:06d}", rows, self.block_bytes)
-        old = self.folder / "segments.old"
-        os.replace(self.folder / "segments", old)
-        os.replace(gathered, self.folder / "segments")
-        (self.folder / "deleted.json").unlink(missing_ok=True)
-        shutil.rmtree(old)
-        self._open()
+        """A new generation without what was deleted. The old one stays until the next, for those who still read it."""
+        with self._writing():
+            number = int(self.generation.rpartition("-")[2]) + 1
+            following = self.folder / f"generation-{number}"
+            shutil.rmtree(following, ignore_errors=True)
+            following.mkdir()
+            live = np.flatnonzero(self._live_mask())
+            for first in range(0, len(live), SEGMENT_AFTER_COMPACTION):
+                places = live[first : first + SEGMENT_AFTER_COMPACTION].tolist()
+                rows = [
+                    Row(record.pop("id"), self.vector(place), block.tobytes(), record)
+                    for place, block, record in zip(places, self.blocks(places), self.records(places))
+                ]
+                _write_segment(following / f"{first // SEGMENT_AFTER_COMPACTION:06d}", rows, self.block_bytes)
+            _replace(self.folder / "current", following.name.encode())
+            for old in self.folder.glob("generation-*"):
+                if old.name not in (self.generation, following.name):
+                    shutil.rmtree(old)
+            self.refresh()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """One writer at a time, who first sees what the last one left."""
+        self.home.mkdir(exist_ok=True)
+        with open(self.folder / "lock", "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise FileExistsError(f"{self.folder}: another process is changing this index; wait for it") from None
+            seen = self.generation, len(self.segments), len(self.deleted)
+            known = self._known
+            self.refresh()
+            if seen == (self.generation, len(self.segments), len(self.deleted)):
+                self._known = known
+            for leftover in self.home.glob("*.partial"):
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+            yield
 
     # --- look -------------------------------------------------------------------------------------------------------
 
     def nearest(
         self, vector: np.ndarray, count: int, where: Mapping[str, str] | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        allowed = None
-        if where:
-            matches = (place for place, record in self._every_record() if _matches(record, where))
-            allowed = np.fromiter(matches, dtype=np.int64)
-        elif self.deleted:
-            allowed = np.setdiff1d(np.arange(self.starts[-1]), np.fromiter(self.deleted, dtype=np.int64))
+        allowed = self._is_live
+        for key, value in (where or {}).items():
+            codes, names = self._field(key)
+            matches = codes == names.get(value, -2)
+            allowed = matches if allowed is None else allowed & matches
         return self._nearest.search(vector, count, allowed)
 
     @cached_property
-    def _nearest(self) -> Nearest:
-        stamp = "-".join(f"{segment.path.name}.{len(segment)}" for segment in self.segments)
-        return Nearest(self._vectors, self.folder / "nearest.faiss", stamp)
+    def _is_live(self) -> np.ndarray | None:
+        return self._live_mask() if self.deleted else None
+
+    def _live_mask(self) -> np.ndarray:
+        mask = np.ones(self.num_places, dtype=bool)
+        mask[list(self.deleted)] = False
+        return mask
 
     @cached_property
-    def _vectors(self) -> list[np.ndarray]:
-        return [segment.vectors for segment in self.segments] or [np.zeros((0, self.width), np.float16)]
+    def _fields(self) -> dict[str, tuple[np.ndarray, dict[str, int]]]:
+        return {}
+
+    def _field(self, key: str) -> tuple[np.ndarray, dict[str, int]]:
+        """What every record says of one key: (places,) numbers, and which number stands for which value."""
+        if key not in self._fields:
+            names: dict[str, int] = {}
+            codes = np.full(self.num_places, -1, dtype=np.int32)
+            for place, record in self._every_record():
+                if key in record:
+                    codes[place] = names.setdefault(str(record[key]), len(names))
+            self._fields[key] = codes, names
+        return self._fields[key]
+
+    @cached_property
+    def _nearest(self) -> Nearest:
+        return Nearest(self._vectors, self.num_places, self.folder, self.generation)
+
+    def _vectors(self, start: int, stop: int) -> np.ndarray:
+        """(stop - start, D) float16, across segments."""
+        parts = [np.zeros((0, self.width), np.float16)]
+        number = max(0, int(np.searchsorted(self.starts, start, side="right")) - 1)
+        while start < stop:
+            begin, end = int(self.starts[number]), min(int(self.starts[number + 1]), stop)
+            parts.append(self.segments[number].vectors(start - begin, end - begin))
+            start, number = end, number + 1
+        return np.concatenate(parts)
 
     def place(self, id: str) -> int:
         if id not in self._places:
@@ -124,15 +189,14 @@ class LocalStore:
         return self._places[id]
 
     def vector(self, place: int) -> np.ndarray:
-        segment, row = self._find(place)
-        return np.asarray(segment.vectors[row])
+        return self._vectors(place, place + 1)[0]
 
-    def blocks(self, places: Sequence[int]) -> list[bytes]:
-        return list(self._pool.map(self._block, places))
-
-    def _block(self, place: int) -> bytes:
-        segment, row = self._find(place)
-        return segment.block(row)
+    def blocks(self, places: Sequence[int]) -> np.ndarray:
+        found = np.empty((len(places), self.block_bytes), dtype=np.uint8)
+        for block, place in zip(found, places):
+            segment, row = self._find(place)
+            segment.read_block(row, block)
+        return found
 
     def records(self, places: Sequence[int]) -> list[dict[str, Any]]:
         return [segment.record(row) for segment, row in map(self._find, places)]
@@ -143,77 +207,66 @@ class LocalStore:
 
 
 class _Segment:
-    """One finished segment, its files opened when first asked for."""
+    """One finished segment. Files are opened for each read: a million images have a thousand segments."""
 
-    def __init__(self, path: Path, block_bytes: int) -> None:
-        self.path, self.block_bytes = path, block_bytes
+    def __init__(self, path: Path, width: int, block_bytes: int) -> None:
+        self.path, self.width, self.block_bytes = path, width, block_bytes
+        self.num_rows = os.path.getsize(path / "vectors.f16") // (2 * width)
 
     def __len__(self) -> int:
-        return len(self.vectors)
+        return self.num_rows
 
-    @cached_property
-    def vectors(self) -> np.ndarray:
-        return np.load(self.path / "vectors.npy", mmap_mode="r")
+    def vectors(self, start: int, stop: int) -> np.ndarray:
+        count, skip = (stop - start) * self.width, 2 * start * self.width
+        flat = np.fromfile(self.path / "vectors.f16", np.float16, count, offset=skip)
+        return flat.reshape(-1, self.width)
 
     @cached_property
     def offsets(self) -> np.ndarray:
         return np.load(self.path / "offsets.npy")
 
-    @cached_property
-    def _blocks(self) -> int:
-        return os.open(self.path / "blocks.bin", os.O_RDONLY)
-
-    @cached_property
-    def _records(self) -> int:
-        return os.open(self.path / "records.jsonl", os.O_RDONLY)
-
-    def block(self, row: int) -> bytes:
-        return os.pread(self._blocks, self.block_bytes, row * self.block_bytes)
+    def read_block(self, row: int, into: np.ndarray) -> None:
+        file = os.open(self.path / "blocks.bin", os.O_RDONLY)
+        try:
+            read = os.preadv(file, [into.data], row * self.block_bytes)
+        finally:
+            os.close(file)
+        if read != self.block_bytes:
+            raise OSError(f"{self.path / 'blocks.bin'}: block {row} is cut short; compact or rebuild the index")
 
     def record(self, row: int) -> dict[str, Any]:
         start, stop = int(self.offsets[row]), int(self.offsets[row + 1])
-        return json.loads(os.pread(self._records, stop - start, start))
+        with open(self.path / "records.jsonl", "rb") as file:
+            return json.loads(os.pread(file.fileno(), stop - start, start))
 
     def every_record(self) -> Iterator[dict[str, Any]]:
         with open(self.path / "records.jsonl", "rb") as lines:
             yield from map(json.loads, lines)
 
-    def __del__(self) -> None:
-        for name in ("_blocks", "_records"):
-            if name in self.__dict__:
-                os.close(self.__dict__[name])
-
 
 def _write_segment(path: Path, rows: Sequence[Row], block_bytes: int) -> None:
     partial = path.with_name(path.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    np.save(partial / "vectors.npy", np.stack([row.vector for row in rows]).astype(np.float16))
-    with open(partial / "blocks.bin", "wb") as file:
-        for row in rows:
-            if len(row.block) != block_bytes:
-                raise ValueError(
-                    f"{row.id}: a block of {len(row.block)} bytes; this index holds {block_bytes} per image"
-                )
-            file.write(row.block)
-        _flush(file)
+    for row in rows:
+        if len(row.block) != block_bytes:
+            raise ValueError(f"{row.id}: a block of {len(row.block)} bytes; this index holds {block_bytes} per image")
     lines = [json.dumps({**row.record, "id": row.id}, ensure_ascii=False).encode() + b"\n" for row in rows]
     np.save(partial / "offsets.npy", np.cumsum([0, *map(len, lines)]))
-    with open(partial / "records.jsonl", "wb") as file:
-        file.writelines(lines)
-        _flush(file)
+    _flushed(partial / "records.jsonl", lines)
+    _flushed(partial / "blocks.bin", [row.block for row in rows])
+    _flushed(partial / "vectors.f16", [np.asarray(row.vector, np.float16).tobytes() for row in rows])
     os.replace(partial, path)
 
 
-def _flush(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
+def _flushed(path: Path, parts: Sequence[bytes]) -> None:
+    with open(path, "wb") as file:
+        file.writelines(parts)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _replace(path: Path, data: bytes) -> None:
-    partial = path.with_suffix(".partial")
+    partial = path.with_name(path.name + ".partial")
     partial.write_bytes(data)
     os.replace(partial, path)
-
-
-def _matches(record: Mapping[str, Any], where: Mapping[str, str]) -> bool:
-    return all(str(record.get(key)) == value for key, value in where.items())
