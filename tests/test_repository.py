@@ -27,7 +27,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "inference": NOUNS | {"kernels", "data", "model"},
     "evaluate": NOUNS | {"kernels", "data", "model", "inference"},
     "web": NOUNS | {"data", "model", "inference"},
-    "train": NOUNS | {"recipes", "kernels", "data", "model", "losses", "exchange", "learner", "plan", "evaluate", "inference"},
+    "train": NOUNS
+    | {"recipes", "kernels", "data", "model", "losses", "exchange", "learner", "plan", "evaluate", "inference"},
     "prepare": NOUNS | {"data", "plan"},
     "demo": NOUNS | {"recipes", "data", "model", "learner", "inference", "evaluate", "train"},
     "doctor": set(),
