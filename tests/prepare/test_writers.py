@@ -14,7 +14,7 @@ from goldiclip.prepare.questions import prompt_for, read_questions
 from goldiclip.prepare.writers import KEY_VARIABLE, ModelWriter, ServerWriter, writer
 
 pytest.importorskip("httpx")
-from chat_server import Behaviour, Server, serving, slow  # noqa: E402
+from chat_server import Behaviour, Server, serving, slow
 
 Models = Callable[[str], Path]
 PROMPTS = [prompt_for("A dog."), prompt_for("A much longer caption about a dog and a cat." * 3), prompt_for("x")]

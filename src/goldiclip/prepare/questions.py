@@ -173,8 +173,8 @@ KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "relation",
         re.compile(
-            r"^(?:where|who|what) (?:is|are)\b.*\b(?:on|in|under|behind|beside|near|next to|in front of|above|below|left|"
-            r"right|holding|wearing|riding|carrying)\b|^where\b|\bleft or\b|\babove or\b",
+            r"^(?:where|who|what) (?:is|are)\b.*\b(?:on|in|under|behind|beside|near|next to|in front of|above|below|"
+            r"left|right|holding|wearing|riding|carrying)\b|^where\b|\bleft or\b|\babove or\b",
             re.I,
         ),
     ),
