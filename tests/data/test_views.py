@@ -79,6 +79,12 @@ def test_a_jpeg_decodes_to_the_pixels_that_pillow_sees(options: dict[str, object
     assert (decode_image(data).int() - reference.int()).abs().max() <= 2
 
 
+def test_without_torchvisions_decoder_pillow_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_torchvision = decode_image(JPEG)
+    monkeypatch.setattr("goldiclip.data.decode.decode_jpeg", None)
+    assert (decode_image(JPEG).int() - with_torchvision.int()).abs().max() <= 2
+
+
 def test_cmyk_comes_out_in_the_right_colours() -> None:
     red = Image.new("RGB", (32, 32), (220, 20, 20)).convert("CMYK")
     colour = decode_image(encoded(red, "JPEG", quality=95)).float().mean((1, 2))

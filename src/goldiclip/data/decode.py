@@ -11,9 +11,15 @@ import warnings
 
 import torch
 from torch import Tensor
-from torchvision.io import ImageReadMode, decode_jpeg
 
 from goldiclip.data.schema import BadSample
+
+try:
+    from torchvision.io import ImageReadMode, decode_jpeg
+except ImportError:  # announced for a future torchvision: Pillow decodes everything then
+    decode_jpeg = None
+# Said at every image; torchcodec, which it points to, has no version for the oldest torch that we support.
+warnings.filterwarnings("ignore", "The image decoding and encoding capabilities of TorchVision", DeprecationWarning)
 
 MAX_PIXELS = 1 << 26  # 8,192 × 8,192: 200 MB once decoded
 MIN_SIDE = 8
@@ -71,7 +77,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
 
 def _decode_fast(data: bytes) -> Tensor:
     """Regular JPEG alone: torchvision's PNG decoder crashes the process on some damaged files, which Pillow refuses."""
-    if data[:2] != b"\xff\xd8" or _jpeg_size(data) is None:
+    if decode_jpeg is None or data[:2] != b"\xff\xd8" or _jpeg_size(data) is None:
         raise RuntimeError("not a regular JPEG")
     return decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), mode=ImageReadMode.RGB)
 
