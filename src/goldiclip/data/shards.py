@@ -82,6 +82,11 @@ class Shards(Sequence[Sample]):
 
     def read(self, shard: int, row: int) -> Sample:
         """One sample of one shard."""
+        key, image, record = self.entry(shard, row)
+        return read_sample(key, image, record, self.paths[shard])
+
+    def entry(self, shard: int, row: int) -> tuple[str, bytes, dict[str, Any]]:
+        """Key, image and record as they lie there: an image without captions is an entry, but no sample yet."""
         origin = self.paths[shard]
         try:
             opened = self._open(shard)
@@ -90,7 +95,7 @@ class Shards(Sequence[Sample]):
                     "shard changed", f"it held {self.lengths[shard]:,} samples, now {len(opened.index):,}", "", origin
                 )
             place = opened.index.place(row)
-            return _sample(place, opened.members(place, origin), origin)
+            return _entry(place, opened.members(place, origin), origin)
         except OSError as error:
             raise BadSample("read failed", str(error), f"row {row}", origin) from error
 
@@ -192,7 +197,7 @@ class OpenShard:
         return parts
 
 
-def _sample(place: Place, parts: list[bytes], origin: str) -> Sample:
+def _entry(place: Place, parts: list[bytes], origin: str) -> tuple[str, bytes, dict[str, Any]]:
     if not place.has(IMAGE):
         raise BadSample("no image", "no .jpg, .jpeg, .png or .webp under this key", place.key, origin)
     if not parts[IMAGE]:
@@ -200,7 +205,7 @@ def _sample(place: Place, parts: list[bytes], origin: str) -> Sample:
     record = parse_record(parts[RECORD], place.key, origin) if place.has(RECORD) else {}
     if parts[TEXT] and "captions" not in record and "raw_caption" not in record and "caption" not in record:
         record["caption"] = parts[TEXT].decode("utf-8", "replace")
-    return read_sample(place.key, parts[IMAGE], record, origin)
+    return place.key, parts[IMAGE], record
 
 
 def _progress(items: Iterable[Head], total: int) -> Iterable[Head]:
