@@ -215,7 +215,6 @@ def where_the_time_goes(config: Config, sources: Any, num: int = 96) -> None:
     local = [cut(image, windows[2 * i + 1][0], views.local_size) for i, image in enumerate(pixels)]
     drawn = [draw_photometrics(views, views.num_local, rng) for _ in samples]
     texts = [sample_captions(s.captions, data.captions, data.max_sentences, data.caption_weights, rng) for s in samples]
-    whole = (0.0, 0.0, 1.0, 1.0)
     made = [make_example(sample, config, tokenizer, rng) for sample in samples]
     steps: dict[str, Callable[[int], Any]] = {
         "read": lambda i: sources[0][i],
@@ -224,7 +223,7 @@ def where_the_time_goes(config: Config, sources: Any, num: int = 96) -> None:
         "local views": lambda i: cut(pixels[i], *windows[2 * i + 1]),
         "captions": lambda i: sample_captions(samples[i].captions, 8, 3, data.caption_weights, rng),
         "tokenize": lambda i: tokenizer.encode(texts[i]),
-        "tasks": lambda i: task_texts(samples[i], whole, config, size, tokenizer, rng),
+        "tasks": lambda i: task_texts(samples[i], (0.0, 0.0, 1.0, 1.0), config, size, tokenizer, rng),
         "collate": lambda i: collate(made[i : i + BATCH]) if i % BATCH == 0 else None,
         "photometrics (CPU)": lambda i: apply_in_worker(local[i], drawn[i]),
     }
@@ -266,11 +265,6 @@ def open_clip_tokenizer() -> Any:
     return module.SimpleTokenizer()
 
 
-def read_captions(path: Path) -> list[str]:
-    with path.open(newline="") as file:
-        return [row[-1] for row in csv.reader(file) if row][1:]
-
-
 # --- index and memory -----------------------------------------------------------------------------------------------
 
 
@@ -280,10 +274,9 @@ def index_of_a_large_shard(folder: Path, samples: list[Sample], gigabytes: float
     path = write_shard((replace(samples[i % len(samples)], key=f"{i:09}") for i in range(count)), folder / "large.tar")
     start = time.perf_counter()
     found = len(build_index(path))
-    table = Table("shard", "samples", "seconds", "GB/s", title="Index built from nothing")
     seconds, size = time.perf_counter() - start, path.stat().st_size / 1e9
+    table = Table("shard", "samples", "seconds", "GB/s", title="Index built from nothing")
     table.add_row(f"{size:.2f} GB", f"{found:,}", f"{seconds:.2f}", f"{size / seconds:.1f}")
-    path.unlink()
     show(table)
 
 
@@ -346,7 +339,9 @@ def main(
         images_a_second(config, seconds, rounds)
         where_the_time_goes(config, open_sources(config))
         said = [caption.text for sample in samples[:200] for caption in sample.captions]
-        tokenizers(read_captions(captions) if captions else said, rounds)
+        if captions:
+            said = [row[-1] for row in csv.reader(captions.open()) if row][1:]
+        tokenizers(said, rounds)
         if index_gigabytes:
             index_of_a_large_shard(Path(folder), samples, index_gigabytes)
         memory_of_an_epoch(config, count)
