@@ -53,6 +53,7 @@ def write_page(out: Path, budget: Budget, engine: Engine, index: Index, said: Se
         ),
         section("Masks", _overlays(run), "Picture, prediction, truth."),
         section("Captions, answers and boxes", _examples(said), "Right and wrong ones, as they came."),
+        section("What it learned from", [f"<figure class='card wide picture'>{_image(out / 'corpus.png')}</figure>"]),
         section("Losses", loss_charts(steps, config)),
         section("Task weights 1/σ²", weight_charts(steps)),
     ]

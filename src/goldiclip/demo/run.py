@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 
 from goldiclip.config import ConfigError
+from goldiclip.data.contact_sheet import contact_sheet
 from goldiclip.data.scenes import write_corpus
 from goldiclip.data.shards import Shards
 from goldiclip.demo.budget import (
@@ -67,6 +68,8 @@ def demo(out: Path, minutes: float = 8.0, seed: int = 0) -> Path:
         budget = settle(out, minutes, seed)
         cores = os.cpu_count() or 1
         write_corpus(corpus, corpus_settings(minutes, seed, cores), workers=cores, say=show.console.print)
+        draw_sheet(corpus, out / "corpus.png", seed)
+        show.console.print(f"what training sees of it: {out / 'corpus.png'}")
     if budget is None:
         with show.step("Measure", "How fast does this machine train? That decides how long a run fits into the time."):
             budget = measured(corpus, minutes, seed)
@@ -92,6 +95,13 @@ def demo(out: Path, minutes: float = 8.0, seed: int = 0) -> Path:
         page = write_page(out, budget, engines["run"], index, said)
     show.console.print(f"\nOpen [bold]{page}[/] in a browser.")
     return page
+
+
+def draw_sheet(corpus: Path, sheet: Path, seed: int) -> None:
+    """A few scenes with their boxes, and the crops, captions and task texts that training draws from them."""
+    if not sheet.is_file():
+        shards = Shards(str(corpus / "train" / "*.tar"))
+        contact_sheet(shards, demo_config(corpus, "", seed), sheet, count=4)
 
 
 def measured(corpus: Path, minutes: float, seed: int) -> Budget:
