@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-# Elements of one block of logits: 256 MiB of float32 where memory is plenty, 16 MiB where a cache is what counts.
-BLOCK_ELEMENTS = {"cuda": 2**26, "cpu": 2**22}
+# Elements of one block of logits: 256 MiB of float32 on a GPU, 64 MiB elsewhere.
+BLOCK_ELEMENTS = {"cuda": 2**26, "cpu": 2**24}
 
 
 def compute_dtype(tensor: Tensor) -> torch.dtype:
@@ -35,6 +35,6 @@ def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 def blocks(rows: int, row_elements: int, device: torch.device) -> Iterator[slice]:
     """Slices of `rows`, each with about as many elements as one block may have, at least one row."""
-    size = max(1, BLOCK_ELEMENTS.get(device.type, 2**22) // max(1, row_elements))
+    size = max(1, BLOCK_ELEMENTS.get(device.type, 2**24) // max(1, row_elements))
     for start in range(0, rows, size):
         yield slice(start, min(start + size, rows))

@@ -107,16 +107,18 @@ class _SoftCrossEntropy(torch.autograd.Function):
 
 
 def _block(logits: Tensor, log_target: Tensor, needs_grad: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Cross-entropy and entropy of one block of images, and d cross-entropy / d logits.
+    """Cross-entropy and entropy of one block of images, and d cross-entropy / d logits, which takes the logits' place.
 
     logits (b, C, P), log_target (b, V, P). H(q, p) = logsumexp(z) − Σ q·z for each pair of views, so the sum over the
     teacher's views needs only their summed probabilities.
     """
     num_teacher, num_student = log_target.shape[1], logits.shape[1]
     target = log_target.exp()
-    entropy = -(target * log_target).sum() * num_student
+    entropy = -log_target.mul_(target).sum() * num_student
     target = target.sum(1, keepdim=True)
-    normaliser = logits.logsumexp(-1, keepdim=True)
-    cross_entropy = normaliser.sum() * num_teacher - (target * logits.sum(1, keepdim=True)).sum()
-    error = (logits - normaliser).exp_().mul_(num_teacher).sub_(target) if needs_grad else logits
+    agreement = (target * logits.sum(1, keepdim=True)).sum()
+    most = logits.amax(-1, keepdim=True)
+    sums = logits.sub_(most).exp_().sum(-1, keepdim=True)
+    cross_entropy = (sums.log() + most).sum() * num_teacher - agreement
+    error = logits.mul_(num_teacher / sums).sub_(target) if needs_grad else logits
     return cross_entropy, entropy, error

@@ -36,8 +36,9 @@ class _TokenCrossEntropy(torch.autograd.Function):
         picked = torch.empty_like(normaliser)
         for rows in blocks(len(hidden), len(weight), hidden.device):
             logits = wide(hidden[rows].to(dtype) @ narrow.T)
-            normaliser[rows] = logits.logsumexp(-1)
             picked[rows] = logits.gather(1, targets[rows, None]).squeeze(1)
+            most = logits.amax(-1, keepdim=True)  # torch.logsumexp takes five times as long on a CPU
+            normaliser[rows] = logits.sub_(most).exp_().sum(-1).log_() + most.squeeze(1)
         ctx.save_for_backward(hidden, weight, targets, normaliser)
         ctx.dtype = dtype
         return normaliser - picked
@@ -50,7 +51,7 @@ class _TokenCrossEntropy(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
         for rows in blocks(len(hidden), len(weight), hidden.device):
             tokens = hidden[rows].to(ctx.dtype)
-            error = (wide(tokens @ narrow.T) - normaliser[rows, None]).exp_()
+            error = wide(tokens @ narrow.T).sub_(normaliser[rows, None]).exp_()
             error.scatter_add_(1, targets[rows, None], error.new_full((len(tokens), 1), -1.0))
             error = error.mul_(grad[rows, None]).to(ctx.dtype)
             if grad_hidden is not None:
