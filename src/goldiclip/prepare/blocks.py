@@ -244,7 +244,7 @@ def read_block(block: Block, counts: Counter[str]) -> list[Sample]:
         if sample.key in excluded:
             counts["excluded"] += 1
         else:
-            samples.append(replace(sample, key=safe_key(sample.key), meta=_finite(sample.meta)))
+            samples.append(replace(sample, key=safe_key(sample.key), meta=finite(sample.meta)))
     return samples
 
 
@@ -268,12 +268,12 @@ def open_shards(path: str) -> Shards:
     return _opened[path]
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """What a record carries along, with null in place of numbers that JSON does not have."""
     if isinstance(value, Mapping):
-        return {str(name): _finite(item) for name, item in value.items()}
+        return {str(name): finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and value - value != 0 else value
 
 

@@ -13,8 +13,8 @@ _MAX_COUNTS = 4
 
 
 class Meter:
-    def __init__(self, what: str, total: int, *, quiet: bool = False) -> None:
-        self.what, self.total, self.done = what, total, 0
+    def __init__(self, what: str, total: int, *, unit: str = "samples", quiet: bool = False) -> None:
+        self.what, self.total, self.unit, self.done = what, total, unit, 0
         self.quiet = quiet or not total
         self._started = self._said = time.monotonic()
         self._bar: Any = None
@@ -33,8 +33,8 @@ class Meter:
         elif not self.quiet and kind is None:
             self._say({})
 
-    def advance(self, samples: int, counts: Mapping[str, int]) -> None:
-        self.done += samples
+    def advance(self, amount: int, counts: Mapping[str, int]) -> None:
+        self.done += amount
         if self._bar is not None:
             self._bar.update(0, completed=self.done, said=_said(counts))
         elif not self.quiet and time.monotonic() - self._said > LINE_EVERY_SECONDS:
@@ -45,7 +45,7 @@ class Meter:
         seconds = max(self._said - self._started, 1e-9)
         rate = self.done / seconds
         left = f", {_duration((self.total - self.done) / rate)} left" if 0 < self.done < self.total else ""
-        said = f"{self.what}: {self.done:,} of {self.total:,} samples, {rate:,.0f}/s{left}"
+        said = f"{self.what}: {self.done:,} of {self.total:,} {self.unit}, {rate:,.0f}/s{left}"
         print(f"{said}; {_said(counts)}" if counts else said, file=sys.stderr, flush=True)
 
 
