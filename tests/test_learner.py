@@ -379,6 +379,12 @@ def test_a_single_image_has_only_positives(config: Config) -> None:
     torch.testing.assert_close(losses.terms["ret"], expected)
 
 
+def test_distillation_without_local_views_is_refused_in_words(config: Config) -> None:
+    batch = make_batch(config, 3)
+    with pytest.raises(ValueError, match="no local views"):
+        Learner(config)(replace(batch, local_views=batch.local_views[:, :0]))
+
+
 def bad_batches(config: Config) -> Iterator[tuple[Batch, str]]:
     batch = make_batch(config, 3)
     yield replace(batch, captions=batch.captions.slice(0, 8)), "same number"
@@ -388,6 +394,9 @@ def bad_batches(config: Config) -> Iterator[tuple[Batch, str]]:
     yield replace(batch, task=batch.task[1:]), "batch.task has"
     yield replace(batch, task_owner=batch.task_owner[1:]), "task_owner"
     yield replace(batch, global_views=batch.global_views[:0]), "no images"
+    yield replace(batch, global_views=batch.global_views[:, :0]), "no global views"
+    yield replace(batch, local_views=batch.local_views[:2]), "local_views has 2 entries; expected 3"
+    yield replace(batch, photometrics=batch.photometrics[:2]), "photometrics has 2 entries; expected 3"
     yield replace(batch, shared_caption=batch.shared_caption + 3), "3 captions per image"
     yield replace(batch, task=batch.task + 4), "4 decoder tasks"
     yield replace(batch, task_owner=batch.task_owner + 1), "3 images"
@@ -397,7 +406,7 @@ def bad_batches(config: Config) -> Iterator[tuple[Batch, str]]:
     )
 
 
-@pytest.mark.parametrize("case", range(11))
+@pytest.mark.parametrize("case", range(14))
 def test_a_malformed_batch_is_refused_in_words(config: Config, case: int) -> None:
     batch, message = list(bad_batches(config))[case]
     with pytest.raises(ValueError, match=message):

@@ -98,7 +98,11 @@ def check(batch: Batch) -> None:
         raise ValueError(
             f"{num_captions} captions for {num_images} images: every image needs the same number, at least one"
         )
+    if not batch.global_views.shape[1]:
+        raise ValueError("the batch has no global views: every image needs at least one")
     sizes = {
+        "local_views": (len(batch.local_views), num_images),
+        "photometrics": (len(batch.photometrics), num_images),
         "caption_hash": (len(batch.caption_hash), num_captions),
         "shared_caption": (len(batch.shared_caption), num_images),
         "task": (len(batch.task), len(batch.task_texts)),

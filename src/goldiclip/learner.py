@@ -68,7 +68,8 @@ class Learner(nn.Module):
         """(B·K, D): the embeddings of the captions at hand, in one packed pass; (0, D) when no term reads captions."""
         check(batch)
         if not self.reads_captions:
-            return self.student.scale.scale.new_empty(0, self.config.model.embedding)
+            dtype = self.student.scale.scale.dtype  # of the weights alone: a sharded one's `new_empty` would be sharded
+            return torch.empty(0, self.config.model.embedding, dtype=dtype, device=batch.task.device)
         with torch.set_grad_enabled(self.trains_captions and torch.is_grad_enabled()):
             # Gradients of all micro-batches and ranks add up in this tensor: half precision would lose the small ones.
             return wide(self.student.encode_text(batch.captions).embedding)
@@ -136,6 +137,8 @@ class Learner(nn.Module):
         """L_sd: the student's local views against the teacher's global ones, each seen whole and through captions."""
         assert self.teacher is not None
         assert self.prototypes is not None
+        if not local_views.shape[1]:
+            raise ValueError("the batch has no local views: self-distillation needs at least one of every image")
         is_learned = self.config.objective.distill.text_grad
         with torch.no_grad():
             teacher = self.pools(self.teacher, global_views, texts.embedding, texts)

@@ -56,6 +56,9 @@ def config_for(variant: str) -> Config:
         weights = replace(objective.weights, ret=0.0)
         distill = Distill(prototypes=64, text_agnostic=False, normalize=False)
         config = replace(config, objective=replace(objective, weights=weights, distill=distill))
+    if change == "deaf":  # nothing reads captions at all
+        weights, distill = replace(objective.weights, ret=0.0), replace(objective.distill, text_conditioned=False)
+        config = replace(config, objective=replace(objective, weights=weights, distill=distill))
     return resolve(config)
 
 

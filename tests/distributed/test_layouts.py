@@ -11,7 +11,7 @@ from layouts import Told, rank_program, three_steps
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
-VARIANTS = ["full", "full+all", "full+silent", "silc", "flair"]
+VARIANTS = ["full", "full+all", "full+silent", "full+deaf", "silc", "flair"]
 # What each rank does with its share: whole, or in micro-batches of these sizes.
 SPLITS: dict[int, list[tuple[int, ...]]] = {1: [(2, 4), (5, 1), (1, 1, 1, 1, 1, 1)], 2: [(), (1, 2)], 3: [(), (1, 1)]}
 LAYOUTS = ("ddp", "fsdp")
