@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from goldiclip.config import ConfigError
 
@@ -52,13 +54,20 @@ def seated() -> Iterator[Seat]:
         torch.cuda.set_device(device)
     owns = ranks > 1 and not dist.is_initialized()
     if owns:
-        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, rank=rank, world_size=ranks)
+        _join(device, rank, ranks)
     try:
         yield Seat(rank, ranks, device)
     finally:
         if owns and dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _join(device: torch.device, rank: int, ranks: int) -> None:
+    """Meet the other ranks. Each attempt of a launcher meets anew: the addresses of dead ranks stay in its store."""
+    store, rank, ranks = next(rendezvous("env://", rank, ranks))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=PrefixStore(f"attempt-{attempt}", store), rank=rank, world_size=ranks)
 
 
 def place_of(environment: Mapping[str, str]) -> tuple[int, int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,8 +73,8 @@ def replay(path: Path, *, precision: str = "", micro_batch: int = 0) -> Replayed
     losses = backward(learner, batches)
     found = Replayed(
         facts,
-        {name: float(value) for name, value in losses.terms.items()},
-        float(losses.total),
+        {name: value.item() for name, value in losses.terms.items()},
+        losses.total.item(),
         weights=weights,
         modules=modules,
         gradients=not_all_finite(dict(named_gradients(learner))),
@@ -139,11 +140,11 @@ def _watch(learner: nn.Module) -> list[str]:
 
 
 def _guilty_operation(learner: nn.Module, batches: list[Batch], config: Config, facts: Mapping[str, Any]) -> str:
-    """The step once more, each backward operation checked."""
+    """The step once more, each backward operation checked; anomaly mode announces itself, which nobody needs."""
     learner.zero_grad(set_to_none=True)
     seed_step(config.run.seed, facts["samples"], 0)
     try:
-        with torch.autograd.detect_anomaly(check_nan=True):
+        with warnings.catch_warnings(action="ignore"), torch.autograd.detect_anomaly(check_nan=True):
             backward(learner, batches)
     except RuntimeError as error:
         return str(error).splitlines()[0]
