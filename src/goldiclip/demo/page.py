@@ -30,7 +30,7 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     ("Long captions: recall@1, text to image", "scenes_long", "text_to_image/recall@1"),
     ("Questions: recall@2 of 25", "scenes_questions", "average/recall@2"),
     ("Classification: top-1", "scenes_classification", "top1"),
-    ("Segmentation: mIoU", "scenes_segmentation", "miou"),
+    ("Segmentation: mIoU", "scenes_segmentation", "mean_iou"),
 )
 COLOURS = ((214, 39, 40), (31, 119, 180), (44, 160, 44), (148, 103, 189))
 

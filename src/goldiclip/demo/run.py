@@ -27,8 +27,8 @@ from goldiclip.demo.budget import (
     settle,
     with_length,
 )
-from goldiclip.demo.page import write_page
-from goldiclip.evaluate.results import FILE
+from goldiclip.demo.page import ROWS, write_page
+from goldiclip.evaluate.results import FILE, read_results
 from goldiclip.evaluate.run import Options, evaluate
 from goldiclip.evaluate.spoken import Spoken, answers, captions, located, spoken_numbers
 from goldiclip.inference.engine import Engine
@@ -85,7 +85,7 @@ def demo(out: Path, minutes: float = 8.0, seed: int = 0) -> Path:
     engines = {name: Engine.load(out / name) for name in ("run", "baseline")}
     with show.step("Evaluate", "Six families of questions about scenes whose combinations training never showed."):
         for name, engine in engines.items():
-            if not (out / name / "evaluation" / FILE).is_file():
+            if not is_measured(out / name):
                 measure(engine, corpus / "eval", out / name)
         said = say(engines["run"], corpus, out / "run", most=120 if minutes >= 4 else 24)
     with show.step("Index", "Embedding the gallery, so that a sentence finds its picture."):
@@ -127,6 +127,11 @@ def fit(run: Path, corpus: Path, variant: str, samples: int, seed: int) -> None:
     if not (run / "encoder" / "model.safetensors").is_file():
         config = with_length(demo_config(corpus, variant, seed), samples)
         train(config, out=run, requeue=True)
+
+
+def is_measured(run: Path) -> bool:
+    """Results are written set by set: an interrupted evaluation has some of them."""
+    return (run / "evaluation" / FILE).is_file() and {name for _, name, _ in ROWS} <= set(read_results(run).seconds)
 
 
 def measure(engine: Engine, sets: Path, run: Path) -> None:
