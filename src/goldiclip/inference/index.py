@@ -54,6 +54,7 @@ class Shortlist:
     places: np.ndarray
     cosines: np.ndarray
     scores: Tensor
+    store: Store  # the one these places are of
     texts: TextFeatures | None = None
     seen: Tensor | None = None
 
@@ -66,8 +67,9 @@ class Added:
 
 
 class Index:
-    def __init__(self, engine: Engine, store: Store, format: BlockFormat, uri: str) -> None:
-        self.engine, self.store, self.format, self.uri = engine, store, format, uri
+    def __init__(self, engine: Engine, format: BlockFormat, uri: str, options: Mapping[str, Any] | None = None) -> None:
+        self.engine, self.format, self.uri, self.options = engine, format, uri, dict(options or {})
+        self.store: Store = open_store(uri, format, self.options)
 
     # --- make and open ----------------------------------------------------------------------------------------------
 
@@ -90,7 +92,7 @@ class Index:
             raise IndexMismatch(
                 f"{uri}: an index made otherwise is there ({difference(found, header)}); choose another place"
             )
-        return cls(engine, open_store(str(uri), format, options), format, str(uri))
+        return cls(engine, format, str(uri), options)
 
     @classmethod
     def open(cls, uri: str | Path, engine: Engine, **options: Any) -> Index:
@@ -104,7 +106,7 @@ class Index:
             )
         grid = tuple(found["format"]["grid"])
         format = BlockFormat(**{**found["format"], "grid": grid})
-        return cls(engine, open_store(str(uri), format, options), format, str(uri))
+        return cls(engine, format, str(uri), options)
 
     def __len__(self) -> int:
         return len(self.store)
@@ -160,8 +162,11 @@ class Index:
         self.store.compact()
 
     def refresh(self) -> None:
-        """See what others have changed since this index was opened."""
-        self.store.refresh()
+        """See what others have changed since this index was opened. Searches under way go on in what they began in."""
+        fresh = open_store(self.uri, self.format, self.options)
+        if fresh.version != self.store.version:
+            fresh.nearest(np.zeros(self.format.width, np.float16), 1)  # builds what it needs before anybody waits
+            self.store = fresh
 
     # --- search -----------------------------------------------------------------------------------------------------
 
@@ -202,24 +207,25 @@ class Index:
         seen = None if image is None else self.engine.embed_images(image)[0]
         said = None if texts is None else F.normalize(texts.embedding[0].float(), dim=-1)
         vector = torch.stack([part for part in (said, seen) if part is not None]).sum(0)
-        places, cosines = self.store.nearest(F.normalize(vector, dim=0).cpu().numpy(), count, where)
+        store = self.store
+        places, cosines = store.nearest(F.normalize(vector, dim=0).cpu().numpy(), count, where)
         cosines = np.ascontiguousarray(cosines, np.float32)
-        return Shortlist(places, cosines, torch.from_numpy(cosines), texts, seen)
+        return Shortlist(places, cosines, torch.from_numpy(cosines), store, texts, seen)
 
     @torch.inference_mode()
     def look_again(self, found: Shortlist) -> Shortlist:
         """The second stage: text-conditioned logits in place of the first stage's cosines."""
         if found.texts is None or not len(found.places):
             return found
-        scores = self._second_look(found.places.tolist(), found.texts)
+        scores = self._second_look(found.store, found.places.tolist(), found.texts)
         if found.seen is not None:
-            scores = scores + self._alike(found.places.tolist(), found.seen)
+            scores = scores + self._alike(found.store, found.places.tolist(), found.seen)
         return replace(found, scores=scores)
 
     def hits(self, found: Shortlist, k: int) -> list[Hit]:
         """The k best of a shortlist."""
         order = found.scores.argsort(descending=True, stable=True)[:k].tolist()
-        records = self.store.records([int(found.places[i]) for i in order])
+        records = found.store.records([int(found.places[i]) for i in order])
         return [
             Hit(record.pop("id"), float(found.scores[i]), float(found.cosines[i]), i, record)
             for i, record in zip(order, records)
@@ -228,27 +234,32 @@ class Index:
     @torch.inference_mode()
     def maps(self, ids: Sequence[str], texts: TextFeatures) -> Tensor:
         """(n, rows, columns) where in pictures of the index a text looks, from what is stored of them."""
-        places = [self.store.place(id) for id in ids]
-        return self.engine.patch_maps(self._features(places), texts)[:, 0].cpu()
+        store = self.store
+        places = [store.place(id) for id in ids]
+        return self.engine.patch_maps(self._features(store, places), texts)[:, 0].cpu()
 
     def record(self, id: str) -> dict[str, Any]:
         """What is known of one picture; KeyError if there is none of that id."""
-        return self.store.records([self.store.place(id)])[0]
+        store = self.store
+        return store.records([store.place(id)])[0]
 
-    def _features(self, places: list[int]) -> ImageFeatures:
+    def _features(self, store: Store, places: list[int]) -> ImageFeatures:
         if self.format.precision == "none":
-            return self.engine.encode_images([picture_of(record) for record in self.store.records(places)])
-        return self.format.unpack(self.store.blocks(places), self.engine.device)
+            return self.engine.encode_images([picture_of(record) for record in store.records(places)])
+        return self.format.unpack(store.blocks(places), self.engine.device)
 
-    def _second_look(self, places: list[int], texts: TextFeatures) -> Tensor:
+    def _second_look(self, store: Store, places: list[int], texts: TextFeatures) -> Tensor:
         """Text-conditioned logits of the pictures at these places."""
         model = self.engine.model
         if self.format.precision == "none" or not isinstance(model, GoldiCLIP):
             return torch.cat(
-                [self.engine.score(self._features(some), texts, "tc")[:, 0].cpu() for some in grouped(places, 64)]
+                [
+                    self.engine.score(self._features(store, some), texts, "tc")[:, 0].cpu()
+                    for some in grouped(places, 64)
+                ]
             )
         scores = []
-        for blocks in self._reads(places, self.group):
+        for blocks in self._reads(store, places, self.group):
             keys, values = self.format.stored(blocks, self.engine.device)
             scores.append(model.score_stored(keys, values, texts, self.format.step)[:, 0])
         return torch.cat(scores).float().cpu()
@@ -258,9 +269,9 @@ class Index:
         """Blocks scored at once: on a processor no more than its cache holds as float32."""
         return 4 if self.engine.device.type == "cpu" else 256
 
-    def _reads(self, places: list[int], size: int) -> Iterator[np.ndarray]:
+    def _reads(self, store: Store, places: list[int], size: int) -> Iterator[np.ndarray]:
         """Blocks, a group at a time and in order, read ahead."""
-        jobs = [self._readers.submit(self.store.blocks, some) for some in grouped(places, size)]
+        jobs = [self._readers.submit(store.blocks, some) for some in grouped(places, size)]
         for job in jobs:
             yield job.result()
 
@@ -268,9 +279,9 @@ class Index:
     def _readers(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(8, thread_name_prefix="blocks")
 
-    def _alike(self, places: list[int], seen: Tensor) -> Tensor:
+    def _alike(self, store: Store, places: list[int], seen: Tensor) -> Tensor:
         """How much each looks like the query's picture, on the scale of logits."""
-        vectors = np.stack([self.store.vector(place) for place in places]).astype(np.float32)
+        vectors = np.stack([store.vector(place) for place in places]).astype(np.float32)
         embedding = torch.from_numpy(vectors).to(seen.device)
         features = ImageFeatures(embedding, embedding[:, None], embedding[:, None])
         return self.engine.score(features, _as_text(seen), "ta")[:, 0].cpu()

@@ -24,6 +24,11 @@ class Store(Protocol):
 
     def __len__(self) -> int: ...
 
+    @property
+    def version(self) -> str:
+        """Another one after every change."""
+        ...
+
     def ids(self) -> set[str]: ...
 
     def append(self, rows: Sequence[Row]) -> None:

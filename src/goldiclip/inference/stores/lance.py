@@ -40,6 +40,10 @@ class LanceStore:
     def __len__(self) -> int:
         return int(self.table.count_rows())
 
+    @property
+    def version(self) -> str:
+        return str(self.table.version)
+
     def ids(self) -> set[str]:
         return set(self.table.to_table(columns=["id"]).column("id").to_pylist())
 

@@ -57,6 +57,10 @@ class LocalStore:
     def __len__(self) -> int:
         return self.num_places - len(self.deleted)
 
+    @property
+    def version(self) -> str:
+        return f"{self.generation}, {len(self.segments)} segments less {len(self.deleted)}"
+
     def ids(self) -> set[str]:
         return set(self._places)
 
@@ -124,10 +128,9 @@ class LocalStore:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise FileExistsError(f"{self.folder}: another process is changing this index; wait for it") from None
-            seen = self.generation, len(self.segments), len(self.deleted)
-            known = self._known
+            seen, known = self.version, self._known
             self.refresh()
-            if seen == (self.generation, len(self.segments), len(self.deleted)):
+            if seen == self.version:
                 self._known = known
             for leftover in self.home.glob("*.partial"):
                 shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
