@@ -57,6 +57,7 @@ def test_no_words_change_nothing() -> None:
         ("data.views.global_scale=0.9,0.1", "low ≤ high"),
         ("data.views.flip=2", "between 0 and 1"),
         ("data.weights=1,2", "one weight per entry"),
+        ("data.views.local_size=20", "a multiple of model.vision.patch_size"),
         ("model.pooling_heads=3", "divisor of model.embedding"),
     ],
 )

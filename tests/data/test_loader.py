@@ -418,3 +418,10 @@ def test_workers_do_not_outlive_a_trainer_that_is_killed() -> None:
     while any(map(is_running, workers)) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not any(map(is_running, workers))
+
+
+def test_a_batch_needs_as_many_captions_of_each_image() -> None:
+    example = make_example(Album([1])[0], small(), TOKENIZER, example_rng(0, 0))
+    fewer = replace(example, captions=example.captions.slice(0, 1))
+    with pytest.raises(ValueError, match="a batch needs as many of each image"):
+        collate([example, fewer])

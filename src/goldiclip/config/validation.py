@@ -48,6 +48,9 @@ def validate(config: Config) -> Config:
         model.text.width % model.text.heads == 0, "model.text.heads", model.text.heads, "a divisor of model.text.width"
     )
     _require(data.views.num_global >= 1, "data.views.num_global", data.views.num_global, "1 or more")
+    patch, local = model.vision.patch_size or 1, data.views.local_size
+    fits = local % patch == 0 or data.views.num_local == 0
+    _require(fits, "data.views.local_size", local, f"a multiple of model.vision.patch_size, {patch}")
     for name, (low, high) in {"global_scale": data.views.global_scale, "local_scale": data.views.local_scale}.items():
         _require(0 < low <= high <= 1, f"data.views.{name}", (low, high), "0 < low ≤ high ≤ 1")
     _require(

@@ -49,6 +49,9 @@ def make_example(sample: Sample, config: Config, tokenizer: Tokenizer, rng: Gene
 
 def collate(examples: Sequence[Example], samples: int = 0) -> Batch:
     """One batch of items in order; `samples` is how many the run has seen when it is done."""
+    numbers = sorted({len(example.captions) for example in examples})
+    if len(numbers) > 1:
+        raise ValueError(f"examples have {numbers[0]} to {numbers[-1]} captions; a batch needs as many of each image")
     captions = Texts.cat([example.captions for example in examples])
     counts: Counter[str] = Counter()
     for example in examples:
