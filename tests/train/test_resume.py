@@ -79,9 +79,12 @@ def test_two_ranks_killed_at_random_instants_end_bitwise_where_the_undisturbed_o
 
 
 @pytest.mark.distributed
-def test_ranks_and_layout_may_change_when_a_run_goes_on(small_run: Callable[..., Config], tmp_path: Path) -> None:
+def test_ranks_and_layout_may_change_when_a_run_goes_on(
+    small_run: Callable[..., Config], drawn_data: tuple[str, str], tmp_path: Path
+) -> None:
     """One process, then two under DDP, then two sharded by FSDP2, then one: the losses stay those of one process."""
-    config = small_run("optim.clip_norm=9", "run.samples=240")
+    held_out = (f"data.held_out={drawn_data[1]}", "run.evaluate_every_steps=5")
+    config = small_run("optim.clip_norm=9", "run.samples=240", *held_out)
     alone, moving = tmp_path / "alone", tmp_path / "moving"
     train(config, out=alone)
     for step, layout, ranks in ((3, "ddp", 1), (8, "ddp", 2), (13, "fsdp", 2)):
@@ -93,6 +96,12 @@ def test_ranks_and_layout_may_change_when_a_run_goes_on(small_run: Callable[...,
     for ours, reference in zip(steps_of(moving), steps_of(alone), strict=True):
         assert ours["batch_hash"] == reference["batch_hash"]
         assert ours["total"] == pytest.approx(reference["total"], rel=2e-4), ours["step"]
+    assert recalls(moving) == recalls(alone)
+
+
+def recalls(run: Path) -> list[tuple[int, dict[str, float]]]:
+    """Held-out recall, which ranks measure together."""
+    return [(one["step"], one["recall"]) for one in read_log(run / "log.jsonl") if one.get("event") == "held_out"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
