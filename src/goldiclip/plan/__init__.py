@@ -2,7 +2,11 @@
 
 arithmetic   parameters, FLOPs and tokens of each part, per image
 devices      what GPUs can do, by name
-estimate     memory, step time, days, network and money of a run
+calibration  what arithmetic and bytes cost in practice: measured, in one place
+seconds      a step's time by part
+memory       one GPU's memory by part
+losses       what each equation costs by itself
+estimate     a run's time, network and money
 """
 
 from goldiclip.plan.arithmetic import Lengths, Part, flops_per_image, parts_of

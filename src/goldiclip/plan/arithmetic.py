@@ -45,6 +45,7 @@ class Part:
     passes: int  # 3 when trained, 1 when frozen
     width: int = 0
     token_layers: float = 0.0  # tokens × layers: what is kept for the backward pass, and moved through memory
+    layers: int = 1  # launched one after the other
 
     @property
     def step_flops(self) -> float:
@@ -122,18 +123,20 @@ def _vision(config: Config) -> list[Part]:
         tokens = sizes.tokens(size)
         return transformer(tokens, tokens, sizes.width, sizes.depth, sizes.mlp) + tokens * per_patch
 
-    positions = sizes.tokens(model.vision.image_size)
+    positions, depth = sizes.tokens(model.vision.image_size), sizes.depth
     parameters = sizes.depth * block_parameters(sizes.width, sizes.mlp) + positions * sizes.width
     parameters += 3 * sizes.patch**2 * sizes.width + sizes.width * model.embedding * (1 if tied else 2)
     found = [
-        Part("vision", parameters, forward(model.vision.image_size), 3, sizes.width, positions * sizes.depth),
+        Part(
+            "vision", parameters, forward(model.vision.image_size), 3, sizes.width, positions * sizes.depth, sizes.depth
+        )
     ]
     if "sd" in config.terms:
         tokens = views.num_local * sizes.tokens(views.local_size)
         local = views.num_local * forward(views.local_size)
-        found.append(Part("local views", 0, local, 3, sizes.width, tokens * sizes.depth))
-        teacher = views.num_global * forward(model.vision.image_size)
-        found.append(Part("teacher", parameters, teacher, 1, sizes.width, views.num_global * positions * sizes.depth))
+        found.append(Part("local views", 0, local, 3, sizes.width, tokens * depth, depth))
+        teacher, tokens = views.num_global * forward(model.vision.image_size), views.num_global * positions
+        found.append(Part("teacher", parameters, teacher, 1, sizes.width, tokens * depth, depth))
     return found
 
 
@@ -148,10 +151,11 @@ def _text(config: Config, lengths: Lengths) -> list[Part]:
         )
 
     captions = config.data.captions * lengths.caption
-    found = [Part("captions", parameters, forward(captions, lengths.caption), 3, text.width, captions * text.depth)]
+    read = forward(captions, lengths.caption)
+    found = [Part("captions", parameters, read, 3, text.width, captions * text.depth, text.depth)]
     if tasks := _task_tokens(config, lengths):
         mean = tasks / len(config.decoder_tasks)
-        found.append(Part("task texts", 0, forward(tasks, mean), 3, text.width, tasks * text.depth))
+        found.append(Part("task texts", 0, forward(tasks, mean), 3, text.width, tasks * text.depth, text.depth))
     return found
 
 
@@ -172,7 +176,7 @@ def _decoder(config: Config, lengths: Lengths) -> list[Part]:
     targets = 0.6 * tokens  # the share of a task text that is target
     head = 2 * targets * width * model.text.vocabulary
     return [
-        Part("decoder", parameters, blocks + cross, 3, width, (tokens * 1.5 + patches * 0.2) * depth),
+        Part("decoder", parameters, blocks + cross, 3, width, (tokens * 1.5 + patches * 0.2) * depth, depth),
         Part("vocabulary head", width * model.text.vocabulary, head, 3, width),
     ]
 
