@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from goldiclip.config import Config
-from goldiclip.data.tokenizer import Tokenizer
+from goldiclip.config import Config, resolve
+from goldiclip.data.tokenizer import Tokenizer, merged_tokens
 from goldiclip.data.views import render
 from goldiclip.inference.engine import Engine
 from goldiclip.inference.export import PROBES, export
@@ -113,3 +113,33 @@ def test_the_exported_encoder_keeps_the_scores_and_drops_the_decoder(
 def test_an_unknown_format_names_the_known_ones(model: GoldiCLIP, clip: Config, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="open_clip"):
         export(model, clip, tmp_path, ("tflite",))
+
+
+@torch.no_grad()
+def test_a_vocabulary_of_its_own_is_exported_with_the_model(clip: Config, tmp_path: Path) -> None:
+    """transformers reads the tokenizer that goes with it; open_clip, which has CLIP's alone, all of CLIP's rows."""
+    import open_clip
+
+    transformers = pytest.importorskip("transformers", reason="the export extra is not installed")
+    kept = merged_tokens(PROBES)
+    text = replace(clip.model.text, tokens=kept)
+    own = resolve(replace(clip, model=replace(clip.model, text=text)))
+    model = GoldiCLIP(own.model, seed=3).eval()
+    expected = model.encode_text(Tokenizer.of(own.model.text).encode(PROBES)).embedding
+    export(model, own, tmp_path, ("open_clip", "transformers", "encoder"))
+
+    name = f"local-dir:{tmp_path / 'open_clip'}"
+    theirs = open_clip.create_model_and_transforms(name)[0].eval()
+    ids = open_clip.get_tokenizer(name)(list(PROBES))
+    torch.testing.assert_close(theirs.encode_text(ids), expected, atol=1e-5, rtol=1e-4)
+
+    clip_model = transformers.CLIPModel.from_pretrained(tmp_path / "transformers").eval()
+    tokenizer = transformers.CLIPTokenizer.from_pretrained(tmp_path / "transformers")
+    inputs = tokenizer([*PROBES], padding=True, return_tensors="pt")
+    pooled = clip_model.text_projection(clip_model.text_model(**inputs).pooler_output)
+    torch.testing.assert_close(pooled, expected, atol=1e-5, rtol=1e-4)
+
+    slim = Engine.load(tmp_path / "encoder", device="cpu")
+    whole = Engine(model, image_size=32, tokenizer=Tokenizer.of(own.model.text), device="cpu")
+    unseen = [*PROBES, "a zebra, unheard of"]
+    torch.testing.assert_close(slim.score([photo()], unseen), whole.score([photo()], unseen))

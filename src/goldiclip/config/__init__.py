@@ -5,6 +5,8 @@ Nothing here imports torch, so that `--help` is immediate.
 """
 
 from goldiclip.config.tree import (
+    BYTE_TOKENS,
+    CLIP_TOKENS,
     Config,
     Data,
     Distill,
@@ -23,6 +25,8 @@ from goldiclip.config.validation import ConfigError, resolve, validate
 from goldiclip.config.words import SCHEMA_VERSION, from_yaml, override, to_yaml
 
 __all__ = [
+    "BYTE_TOKENS",
+    "CLIP_TOKENS",
     "SCHEMA_VERSION",
     "Config",
     "ConfigError",

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+CLIP_TOKENS = 49_408  # of CLIP's tokenizer: single bytes, merged tokens, two marks
+BYTE_TOKENS = 512  # within a word and ending it
+
 # --- model ----------------------------------------------------------------------------------------------------------
 
 
@@ -29,7 +32,9 @@ class Vision:
 class Text:
     """The causal text tower."""
 
-    vocabulary: int = 49_408
+    vocabulary: int = CLIP_TOKENS
+    tokens: tuple[int, ...] = ()
+    """The merged tokens it knows, by CLIP's ids, beside single bytes and the two marks; empty: all."""
     context: int = 77
     width: int = 512
     depth: int = 12
@@ -82,6 +87,8 @@ class Data:
     weights: tuple[float, ...] = ()
     """Share of each entry of `train` in the stream; empty: each sample once per epoch."""
     held_out: tuple[str, ...] = ()
+    vocabulary: Literal["clip", "corpus"] = "clip"
+    """`corpus`: a new run's text tower and head know the tokens its training texts need, and no others."""
     captions: int = 8
     """K: texts drawn per image."""
     max_sentences: int = 3

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
-from goldiclip.config.tree import Config, flatten
+from goldiclip.config.tree import BYTE_TOKENS, CLIP_TOKENS, Config, Text, flatten
 
 
 class ConfigError(ValueError):
@@ -65,6 +66,7 @@ def validate(config: Config) -> Config:
         data.weights,
         "one weight per entry of data.train",
     )
+    _validate_vocabulary(model.text)
     _validate_parts(config)
     _require(run.epochs > 0 or run.samples > 0, "run.epochs", run.epochs, "a positive number, or run.samples above 0")
     _require(0 <= run.micro_batch <= run.batch, "run.micro_batch", run.micro_batch, "0 to run.batch")
@@ -85,6 +87,26 @@ def _shares(config: Config) -> dict[str, float]:
         "objective.distill.centre_momentum": distill.centre_momentum,
         "run.wise_ft": config.run.wise_ft,
     }
+
+
+def _validate_vocabulary(text: Text) -> None:
+    """A tower of chosen tokens has a row for each of them, for every byte twice and for the two marks."""
+    if not text.tokens:
+        return
+    kept, rows = text.tokens, num_tokens(text)
+    ascending = all(first < second for first, second in pairwise(kept))
+    _require(
+        ascending and kept[0] >= BYTE_TOKENS and kept[-1] < CLIP_TOKENS - 2,
+        "model.text.tokens",
+        f"{len(kept)} ids from {min(kept)} to {max(kept)}",
+        f"ascending ids of CLIP's merged tokens, {BYTE_TOKENS} to {CLIP_TOKENS - 3}",
+    )
+    _require(text.vocabulary == rows, "model.text.vocabulary", text.vocabulary, f"{rows}, by model.text.tokens")
+
+
+def num_tokens(text: Text) -> int:
+    """Rows of the token embedding, and of the decoder's head."""
+    return BYTE_TOKENS + len(text.tokens) + 2 if text.tokens else text.vocabulary
 
 
 def _validate_parts(config: Config) -> None:
@@ -131,4 +153,5 @@ def resolve(config: Config) -> Config:
         model = replace(model, decoder_depth=0)
     if "sd" not in config.terms:
         data = replace(data, views=replace(data.views, num_local=0))
-    return validate(replace(config, model=model, data=data))
+    text = replace(model.text, vocabulary=num_tokens(model.text))
+    return validate(replace(config, model=replace(model, text=text), data=data))

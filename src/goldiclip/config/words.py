@@ -73,7 +73,19 @@ def _typed(config: Config, flags: list[str]) -> Config:
 
 def to_yaml(config: Config) -> str:
     """The resolved tree as YAML that `from_yaml` reads back to an equal one."""
-    return yaml.safe_dump(_plain({"schema": SCHEMA_VERSION, **dataclasses.asdict(config)}), sort_keys=False)
+    tree = _plain({"schema": SCHEMA_VERSION, **dataclasses.asdict(config)})
+    return str(yaml.dump(tree, Dumper=_Dumper, sort_keys=False, width=120))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Mappings as blocks, lists on a line."""
+
+
+def _list_on_a_line(dumper: _Dumper, found: list[Any]) -> yaml.Node:
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", found, flow_style=True)
+
+
+_Dumper.add_representer(list, _list_on_a_line)
 
 
 def from_yaml(text: str, where: str = "config", *, to_train: bool = True) -> Config:

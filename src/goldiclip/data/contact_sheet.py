@@ -45,7 +45,7 @@ class Drawn:
 
 def contact_sheet(shards: Shards, config: Config, path: Path, count: int = 6, position: int = 0) -> Path:
     """Draw `count` examples of a run on these shards, from `position` on, as a PNG."""
-    tokenizer = Tokenizer(config.model.text.context)
+    tokenizer = Tokenizer.of(config.model.text)
     stream = Stream([shards.lengths], (), config.data.window_shards, config.run.seed)
     positions = np.arange(position, position + count)
     cards = [_heading(shards, config, position, count)]

@@ -3,6 +3,9 @@
 The vocabulary comes out of the installed open_clip package, which itself is never imported here (that takes seconds).
 Rust `tokenizers` merges the bytes of a word it has not met; met words are looked up. Text that is plain ASCII skips the
 repairs (mojibake, HTML entities, Unicode spaces), which cannot change it.
+
+A tokenizer may keep some of the merges alone (those that a corpus uses: `data/vocabulary.py`) and number its tokens
+anew. Bytes are always kept, so that any text has tokens; a word all of whose merges are kept has the same ones.
 """
 
 from __future__ import annotations
@@ -16,10 +19,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from goldiclip.config import BYTE_TOKENS, CLIP_TOKENS, Text
 from goldiclip.types import Texts
 
 START, END = "<start_of_text>", "<end_of_text>"
-VOCABULARY = 49_408
 
 # Nothing that the repairs look at: no entity, no control character, no byte above 126.
 _PLAIN = re.compile(r"[\t\n\x20-\x25\x27-\x7e]*")
@@ -36,17 +39,22 @@ _AFTER_BRACKET = re.compile(r"(?<=[(\[]) (?=\w)")
 class Tokenizer:
     """`context` is the longest row, start and end included; what does not fit is cut as open_clip cuts it, and said."""
 
-    vocabulary = VOCABULARY
-    sot, eot = VOCABULARY - 2, VOCABULARY - 1
-
-    def __init__(self, context: int = 77) -> None:
+    def __init__(self, context: int = 77, merged: Sequence[int] = ()) -> None:
+        """`merged`: CLIP's ids of the merged tokens to keep, in order; by default all of them."""
         if context < 3:
             raise ValueError(f"context is {context}; a text needs at least 3 tokens: start, one of its own, end")
-        self.context = context
-        self._words = _Words()
+        self.context, self.merged = context, tuple(merged)
+        self.vocabulary = BYTE_TOKENS + len(self.merged) + 2 if merged else CLIP_TOKENS
+        self.sot, self.eot = self.vocabulary - 2, self.vocabulary - 1
+        self._words = _Words(self)
+
+    @classmethod
+    def of(cls, text: Text) -> Tokenizer:
+        """The one that a text tower was configured for."""
+        return cls(text.context, text.tokens)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tokenizer, (self.context,)
+        return Tokenizer, (self.context, self.merged)
 
     def encode(self, texts: Sequence[str]) -> Texts:
         """Each text as one row `start … end` of at most `context` tokens."""
@@ -70,13 +78,13 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text up to the first end mark: lower case, digits rejoined (1 1 0 is 110), marks set against their words."""
-        pieces = _pieces()
+        pieces = _pieces(self.merged)
         data = bytearray()
         for token in map(int, ids):
             if token == self.eot:
                 break
-            if not 0 <= token < VOCABULARY:
-                raise ValueError(f"token {token} is none of CLIP's {VOCABULARY:,}")
+            if not 0 <= token < self.vocabulary:
+                raise ValueError(f"token {token} is none of the vocabulary's {self.vocabulary:,}")
             if token != self.sot:
                 data += pieces[token]
         text = _BETWEEN_DIGITS.sub("", data.decode("utf-8", errors="replace"))
@@ -96,12 +104,13 @@ def split_words(text: str) -> list[str]:
 class _Words(dict[str, list[int]]):
     """Word to ids, filled as words are met."""
 
-    def __init__(self) -> None:
-        super().__init__({START: [Tokenizer.sot], END: [Tokenizer.eot]})
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__({START: [tokenizer.sot], END: [tokenizer.eot]})
+        self.merged = tokenizer.merged
 
     def __missing__(self, word: str) -> list[int]:
-        letters = _byte_letters()
-        ids = [token.id for token in _merger().tokenize("".join([letters[byte] for byte in word.encode("utf-8")]))]
+        letters, merger = _byte_letters(), _merger(self.merged)
+        ids = [token.id for token in merger.tokenize("".join([letters[byte] for byte in word.encode("utf-8")]))]
         if len(self) < _MAX_WORDS and len(word) <= _MAX_WORD_CHARACTERS:
             self[word] = ids
         return ids
@@ -129,7 +138,7 @@ def _merges() -> list[tuple[str, str]]:
         raise ModuleNotFoundError('CLIP\'s vocabulary comes with open_clip; run "pip install open_clip_torch"')
     path = Path(spec.submodule_search_locations[0]) / "bpe_simple_vocab_16e6.txt.gz"
     lines = gzip.decompress(path.read_bytes()).decode("utf-8").split("\n")
-    first, _, second = zip(*(line.partition(" ") for line in lines[1 : VOCABULARY - 512 - 2 + 1]))
+    first, _, second = zip(*(line.partition(" ") for line in lines[1 : CLIP_TOKENS - 512 - 2 + 1]))
     return list(zip(first, second))
 
 
@@ -140,24 +149,43 @@ def _tokens() -> list[str]:
     return [*letters, *(f"{letter}</w>" for letter in letters), *map("".join, _merges()), START, END]
 
 
-def vocabulary_and_merges() -> tuple[dict[str, int], list[tuple[str, str]]]:
+def vocabulary_and_merges(merged: tuple[int, ...] = ()) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """What another library needs to build the same tokenizer."""
-    return {token: i for i, token in enumerate(_tokens())}, _merges()
+    names, merges = _tokens(), _merges()
+    if merged:
+        names = [*names[:BYTE_TOKENS], *(names[token] for token in merged), START, END]
+        merges = [merges[token - BYTE_TOKENS] for token in merged]
+    return {token: i for i, token in enumerate(names)}, merges
 
 
-@lru_cache(maxsize=1)
-def _merger() -> Any:
+@lru_cache(maxsize=4)
+def _merger(merged: tuple[int, ...]) -> Any:
     from tokenizers import models
 
-    return models.BPE(*vocabulary_and_merges(), end_of_word_suffix="</w>")
+    return models.BPE(*vocabulary_and_merges(merged), end_of_word_suffix="</w>")
 
 
-@lru_cache(maxsize=1)
-def _pieces() -> list[bytes]:
+@lru_cache(maxsize=4)
+def _pieces(merged: tuple[int, ...]) -> list[bytes]:
     """The bytes each token stands for; one that ends a word brings its space."""
     byte_of = {letter: byte for byte, letter in enumerate(_byte_letters())}
     pieces = []
-    for token in _tokens()[: Tokenizer.sot]:
+    for token in list(vocabulary_and_merges(merged)[0])[:-2]:
         word = token.removesuffix("</w>")
         pieces.append(bytes(byte_of[letter] for letter in word) + (b" " if word != token else b""))
     return [*pieces, b"", b""]
+
+
+# --- a vocabulary of one's own --------------------------------------------------------------------------------------
+
+
+def merged_tokens(texts: Iterable[str]) -> tuple[int, ...]:
+    """CLIP's ids of the merged tokens that these texts need, each with the two it was merged from, and so on down."""
+    tokenizer, (id_of, merges) = Tokenizer(), vocabulary_and_merges()
+    wanted, needed = {token for text in texts for token in tokenizer.tokens(text)}, set[int]()
+    while wanted:
+        token = wanted.pop()
+        if BYTE_TOKENS <= token < tokenizer.sot and token not in needed:
+            needed.add(token)
+            wanted.update(id_of[part] for part in merges[token - BYTE_TOKENS])
+    return tuple(sorted(needed))

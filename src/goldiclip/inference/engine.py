@@ -89,8 +89,8 @@ class Engine:
         from goldiclip.model.pretrained import load_model
 
         model, config = load_model(find_encoder(path))
-        size, context = config.model.vision.image_size, config.model.text.context
-        engine = cls(model, image_size=size, context=context, config=config, **options)
+        size, tokenizer = config.model.vision.image_size, Tokenizer.of(config.model.text)
+        engine = cls(model, image_size=size, tokenizer=tokenizer, config=config, **options)
         engine.name = str(path)
         return engine
 
@@ -124,7 +124,7 @@ class Engine:
         if self.config is None or not isinstance(self.model, GoldiCLIP):
             raise ValueError(f"a {type(self.model).__name__} without its configuration cannot be saved")
         saved = save_model(self.model, self.config, folder, with_decoder=with_decoder)
-        return hub.save_tokenizer(saved)
+        return hub.save_tokenizer(saved, self.config.model.text.tokens)
 
     def push_to_hub(self, name: str, *, with_decoder: bool = True, **options: Any) -> str:
         """Upload as `owner/model` and say where it is. Options: private, token, revision, commit_message, create_pr."""

@@ -18,8 +18,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from goldiclip.config import Config
-from goldiclip.data.tokenizer import Tokenizer
+from goldiclip.config import BYTE_TOKENS, CLIP_TOKENS, Config, Text
+from goldiclip.data.tokenizer import Tokenizer, vocabulary_and_merges
 from goldiclip.data.views import CLIP_MEAN, CLIP_STD
 from goldiclip.inference.graphs import ImageGraph, PoolingGraph, TextGraph, padded
 from goldiclip.model.goldiclip import GoldiCLIP
@@ -53,11 +53,25 @@ def export_open_clip(model: GoldiCLIP, config: Config, folder: Path) -> Exported
     """A folder for `open_clip.create_model_and_transforms("local-dir:FOLDER")`."""
     folder.mkdir(parents=True, exist_ok=True)
     model_cfg, state = to_open_clip(model)
+    if merged := config.model.text.tokens:
+        state["token_embedding.weight"] = in_clips_order(state["token_embedding.weight"], merged)
+        model_cfg["text_cfg"]["vocab_size"] = CLIP_TOKENS
     preprocess = {"mean": CLIP_MEAN, "std": CLIP_STD, "interpolation": "bicubic", "resize_mode": "shortest"}
     text = json.dumps({"model_cfg": model_cfg, "preprocess_cfg": preprocess}, indent=2)
     (folder / "open_clip_config.json").write_text(text)
     save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "open_clip_model.safetensors")
     return Exported("open_clip", folder, _megabytes(folder))
+
+
+def in_clips_order(rows: Tensor, merged: tuple[int, ...]) -> Tensor:
+    """The embedding of chosen tokens as one of all of CLIP's: a token that it lacks is the mean of its two parts."""
+    id_of, merges = vocabulary_and_merges()
+    kept = [*range(BYTE_TOKENS), *merged, CLIP_TOKENS - 2, CLIP_TOKENS - 1]
+    whole = rows.new_empty(CLIP_TOKENS, rows.shape[1])
+    whole[kept] = rows
+    for token in sorted(set(range(CLIP_TOKENS)) - set(kept)):  # parts come before what is merged of them
+        whole[token] = whole[[id_of[part] for part in merges[token - BYTE_TOKENS]]].mean(0)
+    return whole
 
 
 def export_transformers(model: GoldiCLIP, config: Config, folder: Path) -> Exported:
@@ -75,7 +89,7 @@ def export_transformers(model: GoldiCLIP, config: Config, folder: Path) -> Expor
         image_mean=list(CLIP_MEAN),
         image_std=list(CLIP_STD),
     ).save_pretrained(folder)
-    _save_tokenizer(folder, cfg["text_cfg"]["context_length"])
+    _save_tokenizer(folder, config.model.text)
     return Exported("transformers", folder, _megabytes(folder))
 
 
@@ -102,8 +116,8 @@ def _transformers_sizes(cfg: Mapping[str, Any], config: Config) -> dict[str, Any
             "num_attention_heads": text["heads"],
             "max_position_embeddings": text["context_length"],
             "vocab_size": text["vocab_size"],
-            "bos_token_id": Tokenizer.sot,
-            "eos_token_id": Tokenizer.eot,
+            "bos_token_id": text["vocab_size"] - 2,
+            "eos_token_id": text["vocab_size"] - 1,
             **shared,
         },
     }
@@ -151,15 +165,13 @@ def _transformers_tensors(cfg: Mapping[str, Any], state: Mapping[str, Tensor]) -
             yield renamed, tensor
 
 
-def _save_tokenizer(folder: Path, context: int) -> None:
+def _save_tokenizer(folder: Path, text: Text) -> None:
     from transformers import CLIPTokenizer
 
-    from goldiclip.data.tokenizer import vocabulary_and_merges
-
-    vocabulary, merges = vocabulary_and_merges()
+    vocabulary, merges = vocabulary_and_merges(text.tokens)
     names = [*list(vocabulary)[:-2], "<|startoftext|>", "<|endoftext|>"]  # transformers' names for the two marks
     tokenizer = CLIPTokenizer(vocab={name: i for i, name in enumerate(names)}, merges=merges)  # type: ignore[arg-type]
-    tokenizer.model_max_length = context
+    tokenizer.model_max_length = text.context
     tokenizer.save_pretrained(folder)
 
 
@@ -172,7 +184,7 @@ def export_onnx(model: GoldiCLIP, config: Config, folder: Path) -> list[Exported
     model = model.float().cpu().eval()
     size, context = config.model.vision.image_size, config.model.text.context
     images = torch.randn(4, 3, size, size, generator=torch.Generator().manual_seed(0))
-    ids = padded(Tokenizer(context).encode(PROBES), context)
+    ids = padded(Tokenizer.of(config.model.text).encode(PROBES), context)
     with torch.no_grad():
         image, text = ImageGraph(model)(images), TextGraph(model)(ids)
     graphs: dict[str, tuple[nn.Module, dict[str, Tensor], list[str]]] = {

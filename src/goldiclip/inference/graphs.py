@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from goldiclip.data.tokenizer import Tokenizer
 from goldiclip.model.goldiclip import GoldiCLIP
 from goldiclip.model.layers import SelfAttention, TextBlock
 from goldiclip.model.similarity import paired_cosines
@@ -38,7 +37,7 @@ class TextGraph(nn.Module):
         for block in (cast(TextBlock, block) for block in self.text.blocks):
             tokens = tokens + _attend(block.attn, block.norm1(tokens))
             tokens = tokens + block.mlp(block.norm2(tokens))
-        last = (ids == Tokenizer.eot).to(torch.int64).argmax(-1)
+        last = (ids == self.text.vocabulary - 1).to(torch.int64).argmax(-1)
         at_end = tokens.gather(1, last[:, None, None].expand(-1, 1, tokens.shape[-1])).squeeze(1)
         return self.text.projection(self.text.norm(at_end))
 

@@ -51,9 +51,9 @@ def upload(
     return str(commit)
 
 
-def save_tokenizer(folder: Path) -> Path:
-    """CLIP's vocabulary and merges beside the weights, for programs that bring no tokenizer of their own."""
-    vocabulary, merges = vocabulary_and_merges()
+def save_tokenizer(folder: Path, merged: tuple[int, ...]) -> Path:
+    """Vocabulary and merges beside the weights, for programs that bring no tokenizer of their own."""
+    vocabulary, merges = vocabulary_and_merges(merged)
     (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False))
     (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *map(" ".join, merges)]) + "\n")
     return folder

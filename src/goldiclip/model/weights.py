@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from goldiclip.config import ConfigError
+from goldiclip.config import BYTE_TOKENS, CLIP_TOKENS, ConfigError, Text
 from goldiclip.model.vision import resize_positions
 
 Weights = Mapping[str, Tensor] | str | Path | nn.Module
@@ -157,6 +157,10 @@ def _fitted(model: nn.Module, name: str, tensor: Tensor, target: Tensor, report:
         old = square_grid(tensor.shape[-2] - num_prefix, report.source)
         report.notes.append(f"position grid resized from {old[0]}×{old[1]} to {new[0]}×{new[1]}")
         return resize_positions(tensor, old, new, num_prefix)
+    chosen = getattr(getattr(model, "config", None), "text", Text()).tokens
+    if chosen and name in ("text.token_embedding.weight", "head.weight") and len(tensor) == CLIP_TOKENS:
+        report.notes.append(f"{name}: the {len(target):,} of CLIP's {CLIP_TOKENS:,} tokens that this model knows")
+        return tensor[[*range(BYTE_TOKENS), *chosen, CLIP_TOKENS - 2, CLIP_TOKENS - 1]]
     if name == "text.position_embedding":
         report.notes.append(f"text context changed from {len(tensor)} to {len(target)} tokens")
         return resize_context(tensor, len(target))

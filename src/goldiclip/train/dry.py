@@ -13,6 +13,7 @@ from rich.table import Table
 
 from goldiclip import plan
 from goldiclip.config import Config
+from goldiclip.data.vocabulary import with_vocabulary
 from goldiclip.learner import Learner
 from goldiclip.losses.start import expected_start
 from goldiclip.plan.devices import Device, device_like
@@ -34,6 +35,7 @@ LOW, HIGH = 0.6, 1.5
 def dry_run(config: Config, init: str | None = None, console: Console | None = None) -> list[dict[str, float]]:
     """Rehearse `config` and say what was seen; returns the terms of each step."""
     console = console or Console()
+    config = with_vocabulary(config)
     with seated() as seat:
         loader = open_loader(config, seat, 0, STEPS)
         total = total_samples(config, loader.num_samples)

@@ -38,7 +38,7 @@ class HeldOut:
         if not images:
             raise ConfigError(f"data.held_out: no sample in {shards.paths[0]}, … has an image and a caption")
         self.images = torch.stack(images)
-        self.texts: Texts = Tokenizer(config.model.text.context).encode(captions)
+        self.texts: Texts = Tokenizer.of(config.model.text).encode(captions)
         self.is_pair = _equal(captions)
         self.is_bf16 = config.run.precision == "bf16"
 

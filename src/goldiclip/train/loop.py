@@ -10,6 +10,7 @@ from pathlib import Path
 from torch.distributed.tensor import DTensor
 
 from goldiclip.config import Config
+from goldiclip.data.vocabulary import with_vocabulary
 from goldiclip.train.accumulate import backward
 from goldiclip.train.checkpoint import CheckpointError
 from goldiclip.train.feed import Delivered
@@ -40,6 +41,7 @@ def train(
     init     weights a new run begins from: an encoder, run or checkpoint folder, or `open_clip:FILE` and the like
     requeue  go on with the run in `out` if there is one: the same command may be started again and again
     """
+    config = with_vocabulary(config)
     with seated() as seat, Signals() as signals, determinism(config.run.deterministic):
         folder, config = first_decides(seat, lambda: open_folder(config, out, resume, requeue))
         with opened(config, folder, seat, init) as run:

@@ -105,7 +105,7 @@ def open_loader(config: Config, seat: Seat, start: int, batches: int = 0) -> Loa
     stop = total_samples(config, sum(int(sum(source.lengths)) for source in sources))
     return Loader(
         config,
-        Tokenizer(config.model.text.context),
+        Tokenizer.of(config.model.text),
         rank=seat.rank,
         ranks=seat.ranks,
         start=start,
