@@ -29,6 +29,7 @@ TOWERS = {
     "rotary": Vision("vit_small_patch16_dinov3", image_size=32, **WIDE),
     "eva": Vision("eva02_tiny_patch14_224", image_size=28, **WIDE),
     "no class token": Vision("vit_base_patch16_siglip_224", image_size=32, **WIDE),
+    "convolutional stem": Vision("vit_tiny_r_s16_p8_224", image_size=64, **WIDE),
 }
 
 

@@ -21,6 +21,7 @@ TOWERS = {
     "average": Vision("vit_base_patch16_rpn_224", image_size=32, patch_size=16, **SMALL),
     "registers": Vision("vit_small_patch14_reg4_dinov2", image_size=28, patch_size=14, **SMALL),
     "rotary": Vision("vit_small_patch16_dinov3", image_size=32, patch_size=16, **SMALL),
+    "convolutional stem": Vision("vit_tiny_r_s16_p8_224", image_size=64, **SMALL),
 }
 
 
@@ -156,6 +157,7 @@ def test_recomputed_activations_change_no_gradient():
     [
         (Vision("vit_base_patch16_klip"), r"model\.vision\.name is 'vit_base_patch16_klip'.*vit_base_patch16"),
         (Vision("resnet18", 32), "resnet18"),
+        (Vision("vit_base_resnet26d_224", 64, **SMALL), "has batch norms"),
         (Vision("vit_base_patch16_clip_224", image_size=33, patch_size=8, **SMALL), "image_size is 33.*multiple.*8"),
         (Vision("vit_base_patch16_clip_224", 32, 8, width=32, depth=1, heads=5), "'heads|num_heads"),
     ],

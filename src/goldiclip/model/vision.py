@@ -25,7 +25,7 @@ class VisionTower(nn.Module):
         super().__init__()
         self.tower: Any = create_tower(config)
         self.width: int = self.tower.embed_dim
-        self.patch: tuple[int, int] = tuple(self.tower.patch_embed.patch_size)
+        self.patch: tuple[int, int] = tuple(self.tower.patch_embed.feat_ratio(as_scalar=False))
         self.num_prefix: int = self.tower.num_prefix_tokens
         self.has_class_token: bool = getattr(self.tower, "cls_token", None) is not None
 
@@ -125,7 +125,9 @@ def _checked(tower: Any, config: Vision) -> Any:
     missing = [name for name in parts if not hasattr(tower, name)]
     if missing:
         raise ConfigError(f"model.vision.name {config.name!r} is not a plain ViT: it has no {', '.join(missing)}")
-    patch = tower.patch_embed.patch_size[0]
+    if any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in tower.modules()):
+        raise ConfigError(f"model.vision.name {config.name!r} has batch norms: its numbers would depend on the layout")
+    patch = tower.patch_embed.feat_ratio()
     if config.image_size % patch:
         raise ConfigError(f"model.vision.image_size is {config.image_size}; allowed: a multiple of the patch, {patch}")
     for name in ("attn_pool", "fc_norm", "head"):
