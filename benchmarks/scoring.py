@@ -3,8 +3,9 @@
     python benchmarks/scoring.py                               sizes for the device there is
     python benchmarks/scoring.py --images 1000 --texts 25000   sizes of your own
 
-Rounds of all variants alternate and the median counts, so that a busy machine is busy for all of them. Every variant's
-ranks are compared with those of the plain path: pooled embeddings in full, then cosines.
+Slow variants see fewer images; rates are per pair. Rounds of all variants alternate and the median counts, so that a
+busy machine is busy for all of them. Each one's ranks are compared with those of the plain path in float32: pooled
+embeddings in full, then cosines.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +28,9 @@ from goldiclip.config import Model, Text, Vision
 from goldiclip.model.goldiclip import GoldiCLIP
 from goldiclip.model.pooling import Pooling
 from goldiclip.types import ImageFeatures, TextFeatures
+
+LOOP = "FLAIR's loop"
+PLAIN_NUMBERS = 1 << 28  # attention weights that the plain path holds at once
 
 
 @dataclass(frozen=True)
@@ -49,24 +53,37 @@ class Problem:
     owners: Tensor
 
     @classmethod
-    def make(cls, sizes: Sizes, device: torch.device, dtype: torch.dtype) -> Problem:
-        rng = torch.Generator().manual_seed(0)
+    def make(cls, sizes: Sizes, device: torch.device) -> Problem:
+        rng = torch.Generator(device).manual_seed(0)
         towers = {"vision": Vision(width=64, depth=1, heads=1), "text": Text(width=64, depth=1, heads=1)}
         model = GoldiCLIP(
             Model(**towers, embedding=sizes.width, pooling_heads=sizes.heads, decoder_depth=0, decoder_heads=1)
         )
-        patches = torch.randn(sizes.images, sizes.patches, sizes.width, generator=rng)
-        owners = torch.arange(sizes.texts) % sizes.images
-        about = patches[owners, torch.randint(sizes.patches, (sizes.texts,), generator=rng)]
-        texts = about + torch.randn(sizes.texts, sizes.width, generator=rng)
-        patches, texts = patches.to(device, dtype), texts.to(device, dtype)
+        for part in (model.pooling.query, model.pooling.key, model.pooling.value, model.pooling.out):  # type: ignore[union-attr]
+            part.weight.data += torch.eye(sizes.width)  # a text finds the patch it was made from
+        options = {"generator": rng, "device": device}
+        patches = torch.randn(sizes.images, sizes.patches, sizes.width, **options)
+        owners = torch.arange(sizes.texts, device=device) % sizes.images
+        about = patches[owners, torch.randint(sizes.patches, (sizes.texts,), **options)]
+        texts = about + torch.randn(sizes.texts, sizes.width, **options)
         image = ImageFeatures(patches.mean(1), patches, patches, (1, sizes.patches))
-        features = TextFeatures(texts, texts[:0], torch.ones(sizes.texts, dtype=torch.int64))
+        features = TextFeatures(texts, texts[:0], torch.ones(sizes.texts, dtype=torch.int64, device=device))
         return cls(model.to(device).eval(), image, features, owners)
+
+    def first(self, count: int) -> Problem:
+        """The same with the first images alone."""
+        return replace(self, image=self.block(0, count))
 
     def block(self, start: int, stop: int) -> ImageFeatures:
         image = self.image
         return ImageFeatures(image.embedding[start:stop], image.keys[start:stop], image.values[start:stop], image.grid)
+
+    def to(self, dtype: torch.dtype) -> Problem:
+        """Features as a tower under autocast leaves them; the weights stay in float32."""
+        patches = self.image.keys.to(dtype)
+        image = ImageFeatures(self.image.embedding.to(dtype), patches, patches, self.image.grid)
+        texts = replace(self.texts, embedding=self.texts.embedding.to(dtype))
+        return replace(self, image=image, texts=texts)
 
 
 # --- variants: each gives (images, texts) cosines, wherever it leaves them --------------------------------------------
@@ -127,24 +144,76 @@ def cosines(problem: Problem, logits: Tensor) -> Tensor:
     return (logits - bias) / (top - bias)
 
 
+@dataclass
+class Variant:
+    name: str
+    images: int
+    compute: Callable[[Problem], Tensor]
+    dtype: torch.dtype = torch.float32
+    seconds: list[float] = field(default_factory=list)
+    gigabytes: float = math.nan
+    worst: float = math.nan  # largest difference of a cosine from the plain path's
+    same_ranks: float = math.nan  # share of texts whose image has the rank it has on the plain path
+    recall: float = math.nan  # at 1, of the same texts
+
+    def pairs_per_second(self, texts: int) -> float:
+        return self.images * texts / statistics.median(self.seconds)
+
+
+def variants_for(sizes: Sizes, device: torch.device, compile: bool) -> list[Variant]:
+    """What is compared, the plain path in float32 first; the slow ones see as many images as take a GPU a second."""
+    on_gpu = device.type == "cuda"
+    few = min(sizes.images, 32 if on_gpu else 8)
+    some = min(sizes.images, 256 if on_gpu else 16)
+    at_once = max(1, min(sizes.block, PLAIN_NUMBERS // (sizes.texts * sizes.patches * sizes.heads)))
+
+    def ours(problem: Problem, mode: str) -> Tensor:
+        return cosines(problem, scored(problem, sizes.block, mode))
+
+    found = [
+        Variant("plain", some, lambda problem: plain(problem, at_once)),
+        Variant(LOOP, few, flair_loop),
+        Variant("score tc", sizes.images, lambda problem: ours(problem, "tc")),
+        Variant("ta", sizes.images, lambda problem: ours(problem, "ta")),
+    ]
+    if on_gpu:
+        found += [replace(one, name=f"{one.name}, bf16", dtype=torch.bfloat16, seconds=[]) for one in found[:3]]
+    if compile:
+        fused = torch.compile(lambda problem: ours(problem, "tc"))
+        found.append(Variant("score tc, compiled", sizes.images, fused, found[-1].dtype))
+    return found
+
+
 # --- measuring --------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Measured:
-    name: str
-    seconds: float
-    gigabytes: float
-    worst: float  # largest difference of a cosine
-    same_ranks: float  # share of texts whose image has the rank it has on the plain path
+def measure(problem: Problem, variants: list[Variant], rounds: int) -> list[Variant]:
+    """Time all in turn; the first round warms up and is where results are compared."""
+    problems = {dtype: problem.to(dtype) for dtype in {one.dtype for one in variants}}
+    reference = None
+    for round_number in range(rounds + 1):
+        for one in variants:
+            of_it = problems[one.dtype].first(one.images)
+            seconds, similarity, peak = timed(one.compute, of_it, one.dtype)
+            if round_number:
+                one.seconds.append(seconds)
+                continue
+            one.gigabytes = peak
+            reference = similarity if reference is None else reference
+            if not one.name.startswith("ta"):
+                compare(one, similarity.to(reference.device), reference, problem.owners)
+    return variants
 
 
-def compare(similarity: Tensor, reference: Tensor, owners: Tensor) -> tuple[float, float]:
-    """The largest difference from the plain path, and the share of texts with the same rank; of some rows, no ranks."""
-    worst = (similarity - reference[: len(similarity)]).abs().max().item()
-    if len(similarity) < len(reference):
-        return worst, math.nan
-    return worst, (own_ranks(similarity, owners) == own_ranks(reference, owners)).double().mean().item()
+def compare(one: Variant, similarity: Tensor, reference: Tensor, owners: Tensor) -> None:
+    """With the plain path, of the images that both have seen and the texts about these."""
+    rows = min(len(similarity), len(reference))
+    similarity, reference = similarity[:rows], reference[:rows]
+    one.worst = (similarity - reference).abs().max().item()
+    about = (owners < rows).nonzero().squeeze(1)
+    ranks, wanted = (own_ranks(each[:, about], owners[about]) for each in (similarity, reference))
+    one.same_ranks = (ranks == wanted).double().mean().item()
+    one.recall = (ranks == 0).double().mean().item()
 
 
 def own_ranks(similarity: Tensor, owners: Tensor) -> Tensor:
@@ -153,67 +222,52 @@ def own_ranks(similarity: Tensor, owners: Tensor) -> Tensor:
     return (similarity > own).sum(0).cpu()
 
 
-def measure(
-    problem: Problem, variants: dict[str, Callable[[], Tensor]], rounds: int, flair_share: float
-) -> list[Measured]:
+def timed(compute: Callable[[Problem], Tensor], problem: Problem, dtype: torch.dtype) -> tuple[float, Tensor, float]:
+    """Seconds, what came out, and the gigabytes of a GPU's memory that it took beyond what stood there."""
     device = problem.image.keys.device
-    reference = variants["plain"]().cpu()
-    times: dict[str, list[float]] = {name: [] for name in variants}
-    found: dict[str, Measured] = {}
-    for round_number in range(rounds + 1):  # the first one warms up
-        for name, compute in variants.items():
-            seconds, similarity, peak = timed(compute, device)
-            times[name] += [seconds] if round_number else []
-            if round_number == 0:
-                compared = (
-                    (math.nan, math.nan) if name == "ta" else compare(similarity.cpu(), reference, problem.owners)
-                )
-                found[name] = Measured(name, 0.0, peak, *compared)
-            del similarity
-    for name, one in found.items():
-        one.seconds = statistics.median(times[name]) / (flair_share if name == "FLAIR's loop" else 1.0)
-    return list(found.values())
-
-
-def timed(compute: Callable[[], Tensor], device: torch.device) -> tuple[float, Tensor, float]:
-    """Seconds, what came out, and the device's peak memory in gigabytes (of a GPU)."""
     on_gpu = device.type == "cuda"
     if on_gpu:
-        torch.cuda.reset_peak_memory_stats()
         torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated() if on_gpu else 0
     started = time.perf_counter()
-    with torch.no_grad():
-        similarity = compute()
+    with torch.no_grad(), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+        similarity = compute(problem)
     if on_gpu:
         torch.cuda.synchronize()
     seconds = time.perf_counter() - started
-    return seconds, similarity, torch.cuda.max_memory_allocated() / 1e9 if on_gpu else math.nan
+    return seconds, similarity, (torch.cuda.max_memory_allocated() - before) / 1e9 if on_gpu else math.nan
 
 
-def show(measured: list[Measured], sizes: Sizes, device: str) -> None:
-    pairs = sizes.images * sizes.texts
-    slowest = max(one.seconds for one in measured)
+def show(measured: list[Variant], sizes: Sizes, device: str) -> None:
     table = Table(title=f"{sizes.images:,} images × {sizes.texts:,} texts, {sizes.patches} patches, on {device}")
-    for head in ("variant", "M pairs/s", "× FLAIR's loop", "peak GB", "largest difference", "same ranks"):
+    heads = ("variant", "images", "M pairs/s", "× FLAIR's loop", "peak GB", "largest difference", "same ranks", "R@1")
+    for head in heads:
         table.add_column(head, justify="left" if head == "variant" else "right")
-    loop = next((one.seconds for one in measured if one.name == "FLAIR's loop"), slowest)
+    loop = next(one for one in measured if one.name == LOOP).pairs_per_second(sizes.texts)
     for one in measured:
-        rate = pairs / one.seconds / 1e6
+        rate = one.pairs_per_second(sizes.texts)
         table.add_row(
             one.name,
-            f"{rate:.3f}",
-            f"{loop / one.seconds:.1f}",
-            "–" if math.isnan(one.gigabytes) else f"{one.gigabytes:.2f}",
-            "–" if math.isnan(one.worst) else f"{one.worst:.1e}",
-            "–" if math.isnan(one.same_ranks) else f"{100 * one.same_ranks:.2f} %",
+            f"{one.images:,}",
+            f"{rate / 1e6:.3f}",
+            f"{rate / loop:.1f}",
+            _shown(one.gigabytes, "{:.2f}"),
+            _shown(one.worst, "{:.1e}"),
+            _shown(100 * one.same_ranks, "{:.2f} %"),
+            _shown(100 * one.recall, "{:.2f} %"),
         )
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
+def _shown(value: float, form: str) -> str:
+    return "–" if math.isnan(value) else form.format(value)
+
+
 def main(
     images: int = 0, texts: int = 0, block: int = 64, rounds: int = 3, device: str = "", compile: bool = False
-) -> list[Measured]:
-    """Compare. FLAIR's loop sees an eighth of the images on a GPU, where it is slow, and is counted up.
+) -> list[Variant]:
+    """Compare.
 
     Args:
         images: 0 takes 2,048 on a GPU, 32 elsewhere.
@@ -226,30 +280,9 @@ def main(
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     on_gpu = place.type == "cuda"
     sizes = Sizes(images or (2_048 if on_gpu else 32), texts or (25_000 if on_gpu else 1_024), block)
-    problem = Problem.make(sizes, place, torch.float32)
-    variants: dict[str, Callable[[], Tensor]] = {
-        "FLAIR's loop": lambda: flair_loop(problem),
-        "plain": lambda: plain(problem, max(1, min(block, (1 << 28) // (sizes.texts * sizes.patches * sizes.heads)))),
-        "score tc": lambda: cosines(problem, scored(problem, block, "tc")),
-        "ta": lambda: cosines(problem, scored(problem, block, "ta")),
-    }
-    if on_gpu:
-        half = Problem.make(sizes, place, torch.bfloat16)
-        variants["score tc, bf16"] = lambda: _autocast(half, block, place)
-    if compile:
-        problem.model.pooling.compile()  # type: ignore[union-attr]
-    share = 1 / 8 if on_gpu else 1.0
-    if share < 1:
-        few = Problem(problem.model, problem.block(0, int(sizes.images * share)), problem.texts, problem.owners)
-        variants["FLAIR's loop"] = lambda: flair_loop(few)
-    measured = measure(problem, variants, rounds, share)
+    measured = measure(Problem.make(sizes, place), variants_for(sizes, place, compile), rounds)
     show(measured, sizes, torch.cuda.get_device_name() if on_gpu else "CPU")
     return measured
-
-
-def _autocast(problem: Problem, block: int, place: torch.device) -> Tensor:
-    with torch.autocast(place.type, torch.bfloat16):
-        return cosines(problem, scored(problem, block, "tc"))
 
 
 if __name__ == "__main__":

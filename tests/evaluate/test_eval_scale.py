@@ -36,20 +36,31 @@ def scoring() -> ModuleType:
 
 
 def test_flairs_loop_and_ours_have_the_plain_ranks(scoring: ModuleType) -> None:
-    sizes = scoring.Sizes(images=7, texts=30, block=3, width=32, heads=4, patches=9)
-    problem = scoring.Problem.make(sizes, torch.device("cpu"), torch.float32)
+    sizes = scoring.Sizes(images=7, texts=30, block=3, width=256, heads=4, patches=9)
+    problem = scoring.Problem.make(sizes, torch.device("cpu"))
     with torch.no_grad():
         reference = scoring.plain(problem, 2)
         for found in (scoring.flair_loop(problem), scoring.cosines(problem, scoring.scored(problem, 3, "tc"))):
             torch.testing.assert_close(found, reference, atol=1e-5, rtol=1e-5)
-            assert scoring.compare(found, reference, problem.owners)[1] == 1.0
+            assert torch.equal(*(scoring.own_ranks(each, problem.owners) for each in (found, reference)))
     ranks = scoring.own_ranks(reference, problem.owners)
-    assert ranks.float().mean() < 3  # texts were made from their images: ranks mean something
+    assert (ranks == 0).float().mean() > 0.5  # texts were made from their images: ranks mean something
 
 
 def test_the_benchmark_runs(scoring: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    measured = scoring.main(images=4, texts=12, block=2, rounds=1, device="cpu")
-    assert {one.name for one in measured} == {"FLAIR's loop", "plain", "score tc", "ta"}
-    assert all(one.seconds > 0 for one in measured)
+    measured = scoring.main(images=9, texts=36, block=2, rounds=1, device="cpu")
+    assert [one.name for one in measured] == ["plain", "FLAIR's loop", "score tc", "ta"]
+    assert [one.images for one in measured] == [9, 8, 9, 9]
+    assert all(one.pairs_per_second(36) > 0 for one in measured)
     assert all(one.same_ranks == 1 for one in measured if one.name != "ta")
     assert "M pairs/s" in capsys.readouterr().out
+
+
+def test_half_precision_is_compared_with_the_same_ranks(scoring: ModuleType) -> None:
+    """On a GPU the table has these rows; here they are put together by hand."""
+    sizes = scoring.Sizes(images=6, texts=24, block=3)
+    plain, _, ours, _ = scoring.variants_for(sizes, torch.device("cpu"), compile=False)
+    half = scoring.replace(ours, name="bf16", dtype=torch.bfloat16, seconds=[])
+    scoring.measure(scoring.Problem.make(sizes, torch.device("cpu")), [plain, ours, half], rounds=1)
+    assert ours.worst < 1e-5 < half.worst < 0.02
+    assert half.recall == pytest.approx(plain.recall, abs=0.1)
