@@ -1,8 +1,7 @@
-"""Search, measured: latency at a million images, what each precision costs and loses, and a server under load.
+"""The speed of search: at a million images, and of ways to find the nearest vectors.
 
-    python benchmarks/search.py million FOLDER             1 M vectors, blocks in a file of 20 GB, cold and warm
-    python benchmarks/search.py losses ENCODER IMAGES…     bytes per image and recall of exhaustive tc, per precision
-    python benchmarks/search.py load ENCODER IMAGES…       a server on loopback at once, twice and ten times its capacity
+    python benchmarks/search.py million FOLDER    1 M vectors, blocks in a file of 20 GB, cold and warm
+    python benchmarks/search.py nearest           the first stage beside faiss's flat, graph and inverted-list indices
 
 A machine that does other things as well shows it in wall time; CPU time, beside it, counts this process alone.
 """
@@ -12,12 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,9 +25,8 @@ from goldiclip.config import Model
 from goldiclip.inference.blocks import BlockFormat
 from goldiclip.inference.engine import Engine
 from goldiclip.inference.index import SCHEMA_VERSION, Index, fingerprint
-from goldiclip.inference.load import load_engine
-from goldiclip.inference.sources import sources
 from goldiclip.inference.stores.local import LocalStore
+from goldiclip.inference.stores.nearest import Nearest
 from goldiclip.model.goldiclip import GoldiCLIP
 
 QUERIES = (
@@ -44,7 +38,7 @@ QUERIES = (
 )
 FORMAT = BlockFormat("int8", 196, 512, False, (14, 14))
 
-# --- a million ----------------------------------------------------------------------------------------------------------
+# --- a million --------------------------------------------------------------------------------------------------------
 
 
 class Repeated(LocalStore):
@@ -55,6 +49,7 @@ class Repeated(LocalStore):
         return super().blocks([place % held for place in places])
 
 
+@torch.inference_mode()
 def million(folder: Path, rows: int, blocks: int, repeats: int) -> None:
     engine = Engine(GoldiCLIP(replace(Model(), decoder_depth=0)), image_size=224, device="cpu")
     write(folder, engine, rows, blocks)
@@ -62,9 +57,8 @@ def million(folder: Path, rows: int, blocks: int, repeats: int) -> None:
     index.store = Repeated(folder, FORMAT.width, FORMAT.num_bytes)
     start = time.perf_counter()
     index.search(QUERIES[0])
-    print(
-        f"{rows:,} vectors, blocks in {blocks * FORMAT.num_bytes / 1e9:.0f} GB; ready after {time.perf_counter() - start:.1f} s"
-    )
+    ready = time.perf_counter() - start
+    print(f"{rows:,} vectors, blocks in {blocks * FORMAT.num_bytes / 1e9:.0f} GB; ready after {ready:.1f} s")
     print(f"{torch.get_num_threads()} threads; a re-rank of 200 reads {200 * FORMAT.num_bytes / 1e6:.0f} MB")
     print(f"{'':34} {'p50 ms':>8} {'p95 ms':>8} {'CPU ms':>8}")
     file = folder / "generation-0" / "000000" / "blocks.bin"
@@ -92,10 +86,8 @@ def write(folder: Path, engine: Engine, rows: int, blocks: int) -> None:
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((2_000, 512)).astype(np.float32)
     with open(partial / "vectors.f16", "wb") as file:
-        for start in range(0, rows, 50_000):
-            some = min(50_000, rows - start)
-            vectors = centres[rng.integers(0, 2_000, some)] + rng.standard_normal((some, 512)).astype(np.float32)
-            file.write((vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16).tobytes())
+        for vectors in clustered(rng, centres, rows):
+            file.write(vectors.astype(np.float16).tobytes())
     lines = [json.dumps({"id": f"{row:07d}"}).encode() + b"\n" for row in range(rows)]
     (partial / "records.jsonl").write_bytes(b"".join(lines))
     np.save(partial / "offsets.npy", np.cumsum([0, *map(len, lines)]))
@@ -108,6 +100,15 @@ def write(folder: Path, engine: Engine, rows: int, blocks: int) -> None:
     header = {"schema": SCHEMA_VERSION, "encoder": fingerprint(engine), "format": asdict(FORMAT)}
     (folder / "index.json").write_text(json.dumps(header))
     os.replace(partial, segment)
+
+
+def clustered(rng: np.random.Generator, centres: np.ndarray, rows: int) -> Iterator[np.ndarray]:
+    """Unit vectors around centres, 50,000 at a time."""
+    for start in range(0, rows, 50_000):
+        some = min(50_000, rows - start)
+        noise = rng.standard_normal((some, centres.shape[1]), dtype=np.float32)
+        vectors = centres[rng.integers(0, len(centres), some)] + noise
+        yield vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def forget(file: Path) -> None:
@@ -130,112 +131,55 @@ def timed(name: str, call: Callable[[str], Any], repeats: int, before: Callable[
     print(f"{name:34} {np.median(wall):8.1f} {np.quantile(wall, 0.95):8.1f} {np.median(cpu):8.1f}", flush=True)
 
 
-# --- what precisions lose -----------------------------------------------------------------------------------------------
+# --- the first stage --------------------------------------------------------------------------------------------------
 
 
-def losses(encoder: str, images: Sequence[str], queries: Sequence[str], shortlist: int) -> None:
-    """Recall of the ten best by exhaustive tc at full precision."""
-    engine = load_engine(encoder, device="cpu")
-    items = list(sources(images))
-    grid = engine.encode_images(items[0].picture).grid
-    variants: dict[str, tuple[Any, int]] = {"float16": ("float16", 0), "int8": ("int8", 0)}
-    tokens = grid[0] * grid[1]
-    while tokens % 4 == 0:
-        tokens //= 4
-        variants[f"int8, {tokens} tokens"] = ("int8", tokens)
-    variants["recomputed"] = ("none", 0)
-    print(f"{len(items):,} images, {len(queries)} queries, shortlist {shortlist}")
-    print(f"{'':20} {'bytes/image':>12} {'exhaustive':>11} {'two stages':>11}")
+def nearest(rows: int, queries: int, count: int) -> None:
+    """Recall of the exact nearest, time and memory, of what faiss offers and of what an index here uses."""
+    import faiss
+
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((2_000, 512)).astype(np.float32)
+    vectors, asked = (np.concatenate(list(clustered(rng, centres, many))) for many in (rows, queries))
+    exact = faiss.IndexFlatIP(512)
+    exact.add(vectors)
+    truth = exact.search(asked, count)[1]
+    print(f"{rows:,} vectors of 512, the {count} nearest, {torch.get_num_threads()} threads")
+    print(f"{'':20} {'recall':>7} {'p50 ms':>8} {'CPU ms':>8} {'build s':>8} {'MB':>7}")
     with TemporaryDirectory() as folder:
-        truth: list[set[str]] = []
-        for name, (precision, kept) in variants.items():
-            index = Index.create(Path(folder) / name, engine, precision, kept)
-            index.add(items)
-            if not truth:
-                truth = best(index, queries, len(items))
-            whole = recall(truth, best(index, queries, len(items))) if precision != "none" else 1.0
-            staged = recall(truth, best(index, queries, shortlist))
-            size = index.format.num_bytes + 2 * index.format.width
-            print(f"{name:20} {size:>12,} {whole:>11.4f} {staged:>11.4f}", flush=True)
-        print(
-            f"{'text-agnostic alone':20} {2 * index.format.width:>12,} {'':>11} {recall(truth, best(index, queries, 0)):>11.4f}"
-        )
+        halves = vectors.astype(np.float16)
+        start = time.perf_counter()
+        ours = Nearest(lambda first, last: halves[first:last], rows, Path(folder), "0")
+        built = time.perf_counter() - start
+        size = sum(file.stat().st_size for file in Path(folder).glob("nearest.*"))
+        compare("here", lambda query: ours.search(query, count, None)[0], asked, truth, built, size)
+        for name in ("SQ8", "HNSW32_SQ8", "IVF1024,SQ8"):
+            start = time.perf_counter()
+            index = faiss.index_factory(512, name, faiss.METRIC_INNER_PRODUCT)
+            index.train(vectors[:50_000])
+            index.add(vectors)
+            built = time.perf_counter() - start
+            if "HNSW" in name:
+                index.hnsw.efSearch = 2 * count
+            if "IVF" in name:
+                index.nprobe = 64
+            faiss.write_index(index, f"{folder}/other")
+            size = os.path.getsize(f"{folder}/other")
+            compare(name, lambda query, index=index: index.search(query[None], count)[1][0], asked, truth, built, size)
 
 
-def best(index: Index, queries: Sequence[str], shortlist: int) -> list[set[str]]:
-    return [{hit.id for hit in index.search(query, k=10, shortlist=shortlist)} for query in queries]
-
-
-def recall(truth: Sequence[set[str]], found: Sequence[set[str]]) -> float:
-    return float(np.mean([len(one & other) / len(one) for one, other in zip(truth, found)]))
-
-
-def captions(file: Path, count: int) -> list[str]:
-    """One caption of each of the first images of a retrieval set."""
-    annotations = json.loads(file.read_text())["annotations"]
-    return [one["captions"][0] for one in annotations[:count]]
-
-
-# --- under load ---------------------------------------------------------------------------------------------------------
-
-
-def load(encoder: str, images: Sequence[str], workers: int, waiting: int, seconds: float) -> None:
-    """How a server answers as many as it can hold, twice as many, and ten times as many, who all ask again at once."""
-    engine = load_engine(encoder, device="cpu")
-    with TemporaryDirectory() as folder:
-        index = Index.create(Path(folder) / "index", engine)
-        index.add(item for item, _ in zip(sources(images), range(500)))
-        with served(index, workers, waiting) as url:
-            print(f"{workers} at once, {waiting} in line; {seconds:.0f} s each")
-            print(
-                f"{'clients':>8} {'answered/s':>11} {'refused/s':>10} {'other':>6} {'p50 ms':>8} {'p95 ms':>8} {'peak MB':>8}"
-            )
-            for factor in (1, 2, 10):
-                hammer(url, factor * (workers + waiting), seconds)
-
-
-@contextmanager
-def served(index: Index, workers: int, waiting: int) -> Iterator[str]:
-    import uvicorn
-
-    from goldiclip.web.app import create_app
-
-    app = create_app(index, lambda text: [], workers=workers, waiting=waiting)
-    server = uvicorn.Server(uvicorn.Config(app, port=8799, log_level="error", limit_concurrency=256))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.05)
-    yield "http://127.0.0.1:8799"
-    server.should_exit = True
-    thread.join(10)
-
-
-def hammer(url: str, clients: int, seconds: float) -> None:
-    import httpx
-
-    stop = time.monotonic() + seconds
-
-    def one(number: int) -> list[tuple[int, float]]:
-        answers = []
-        with httpx.Client(base_url=url, timeout=60) as client:
-            while time.monotonic() < stop:
-                start = time.perf_counter()
-                status = client.post("/api/search", json={"text": QUERIES[number % len(QUERIES)]}).status_code
-                answers.append((status, 1e3 * (time.perf_counter() - start)))
-        return answers
-
-    with ThreadPoolExecutor(clients) as pool:
-        answers = [answer for some in pool.map(one, range(clients)) for answer in some]
-    good = [took for status, took in answers if status == 200]
-    refused, other = (sum(status in kinds for status, _ in answers) for kinds in ((429, 503), ()))
-    other = len(answers) - len(good) - refused
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    p50, p95 = np.quantile(good, [0.5, 0.95]) if good else (float("nan"), float("nan"))
-    print(
-        f"{clients:>8} {len(good) / seconds:>11.1f} {refused / seconds:>10.1f} {other:>6} {p50:>8.1f} {p95:>8.1f} {peak:>8.0f}",
-        flush=True,
-    )
+def compare(
+    name: str, search: Callable[..., Any], asked: np.ndarray, truth: np.ndarray, built: float, size: int
+) -> None:
+    wall, cpu, shares = [], [], []
+    for query, wanted in zip(asked, truth):
+        start, worked = time.perf_counter(), time.process_time()
+        found = search(query)
+        wall.append(1e3 * (time.perf_counter() - start))
+        cpu.append(1e3 * (time.process_time() - worked))
+        shares.append(len(set(found.tolist()) & set(wanted.tolist())) / len(wanted))
+    times = f"{np.median(wall):>8.2f} {np.median(cpu):>8.2f}"
+    print(f"{name:20} {np.mean(shares):>7.4f} {times} {built:>8.1f} {size / 1e6:>7.0f}", flush=True)
 
 
 def main() -> None:
@@ -247,25 +191,23 @@ def main() -> None:
     large.add_argument("--rows", type=int, default=1_000_000)
     large.add_argument("--blocks", type=int, default=100_000)
     large.add_argument("--repeats", type=int, default=40)
-    lost = what.add_parser("losses")
-    lost.add_argument("--queries", type=Path, help="a retrieval set whose captions to ask")
-    lost.add_argument("--shortlist", type=int, default=200)
-    loaded = what.add_parser("load")
-    loaded.add_argument("--workers", type=int, default=2)
-    loaded.add_argument("--waiting", type=int, default=16)
-    loaded.add_argument("--seconds", type=float, default=10)
-    for one in (lost, loaded):
-        one.add_argument("encoder")
-        one.add_argument("images", nargs="+")
+    first = what.add_parser("nearest")
+    first.add_argument("--rows", type=int, default=200_000)
+    first.add_argument("--queries", type=int, default=100)
+    first.add_argument("--count", type=int, default=200)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     if given.what == "million":
         million(given.folder, given.rows, given.blocks, given.repeats)
-    elif given.what == "losses":
-        asked = captions(given.queries, 200) if given.queries else QUERIES
-        losses(given.encoder, given.images, asked, given.shortlist)
     else:
-        load(given.encoder, given.images, given.workers, given.waiting, given.seconds)
+        set_faiss_threads(given.threads)
+        nearest(given.rows, given.queries, given.count)
+
+
+def set_faiss_threads(count: int) -> None:
+    import faiss
+
+    faiss.omp_set_num_threads(count)
 
 
 if __name__ == "__main__":
