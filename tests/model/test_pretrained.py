@@ -340,7 +340,11 @@ def test_a_timm_tower_of_another_size_is_resized():
     source = timm.create_model("vit_tiny_patch16_224", embed_dim=32, depth=1, num_heads=2, img_size=64)
     vision = Vision("vit_tiny_patch16_224", 96, None, 32, 1, 2)
     reports: list[Report] = []
-    from_timm(source, Model(vision, Text(60, 12, 32, 1, 2), 40, 2, False, 0), show=reports.append)
+    from_timm(
+        source,
+        Model(vision, Text(vocabulary=60, context=12, width=32, depth=1, heads=2), 40, 2, False, 0),
+        show=reports.append,
+    )
     assert "position grid resized from 4×4 to 6×6" in str(reports[0])
 
 
@@ -350,14 +354,25 @@ def test_a_timm_tower_that_averages_lends_its_norm():
     torch.nn.init.normal_(source.fc_norm.weight)
     vision = Vision("vit_base_patch16_rpn_224", 64, None, 32, 1, 2)
     reports: list[Report] = []
-    ours = from_timm(source, Model(vision, Text(60, 12, 32, 1, 2), 40, 2, False, 0), show=reports.append)
+    ours = from_timm(
+        source,
+        Model(vision, Text(vocabulary=60, context=12, width=32, depth=1, heads=2), 40, 2, False, 0),
+        show=reports.append,
+    )
     assert_close(ours.image.vision.tower.norm.weight, source.fc_norm.weight)
     assert "after averaging" in str(reports[0])
 
 
 def test_timm_tensors_too_many_or_too_few_are_named():
     source = timm.create_model("vit_tiny_patch16_224", embed_dim=32, depth=1, num_heads=2, img_size=64)
-    config = Model(Vision("vit_tiny_patch16_224", 64, None, 32, 1, 2), Text(60, 12, 32, 1, 2), 40, 2, False, 0)
+    config = Model(
+        Vision("vit_tiny_patch16_224", 64, None, 32, 1, 2),
+        Text(vocabulary=60, context=12, width=32, depth=1, heads=2),
+        40,
+        2,
+        False,
+        0,
+    )
     state = source.state_dict()
     with pytest.raises(WeightsError, match=r"1 tensors have no place here: blocks\.1\.norm"):
         from_timm(state | {"blocks.1.norm": torch.zeros(1)}, config)

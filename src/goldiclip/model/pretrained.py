@@ -55,7 +55,7 @@ def from_flair(
     **target: Unpack[Target],
 ) -> GoldiCLIP:
     """FLAIR: CLIP towers, one projection for keys and values, text-conditioned pooling, scale and bias."""
-    source = Source(read_weights(weights), "FLAIR weights")
+    source = Source(_without_text_prefix(read_weights(weights)), "FLAIR weights")
     report = Report(source.what)
     sizes = read_sizes(
         source,
@@ -67,7 +67,7 @@ def from_flair(
     sizes = replace(sizes, pooling_heads=pooling_heads)
     tensors = _take_towers(source, sizes, "image_post.proj", "text_post.proj", report)
     tensors |= take_pooling(source)
-    source.finish()
+    _finish(source, report)
     return _built(sizes, tensors, report, **target)
 
 
@@ -196,10 +196,15 @@ def _from_clip(
         )
     sizes = read_sizes(source, vision_heads=vision_heads, text_heads=text_heads, activation=activation)
     tensors = _take_towers(source, sizes, "visual.proj", "text_projection", report)
-    for name in ("input_resolution", "context_length", "vocab_size", "attn_mask", "visual.attn_mask"):
+    _finish(source, report)
+    return _built(sizes, tensors, report, **target)
+
+
+def _finish(source: Source, report: Report) -> None:
+    """Set aside what CLIP's checkpoints hold beside weights; whatever is then left is an error."""
+    for name in ("input_resolution", "context_length", "vocab_size", "attn_mask", "visual.attn_mask", "position_ids"):
         source.leave(name, "not a weight", report)
     source.finish()
-    return _built(sizes, tensors, report, **target)
 
 
 def _take_towers(source: Source, sizes: Model, image: str, text: str, report: Report) -> dict[str, Tensor]:
