@@ -1,4 +1,6 @@
-"""Train on a Ray cluster: `python examples/ray_train.py cc3m 'data.train=/data/cc3m/*.tar' --workers 16 --out /shared/run`.
+"""Train on a Ray cluster.
+
+    python examples/ray_train.py cc3m 'data.train=/data/cc3m/*.tar' --workers 16 --out /shared/run
 
 Ray Train starts one process per GPU and makes their process group; goldiclip finds itself in it and does the rest. The
 folder has to be one that every node sees. When a node dies, Ray starts the workers again and `requeue` goes on from the

@@ -166,9 +166,9 @@ class Checkpoints:
         last = f"the last whole one is {found[-1]}" if found else "there is no earlier one"
         free = shutil.disk_usage(self.folder).free / 1e9
         return (
-            f"the checkpoint of step {progress.step} could not be written to {self.folder} ({_root(error)}; {free:.1f} GB "
-            f"free there); {last}; nothing written before is lost; free space or mend the folder: the next one is tried "
-            "when it is due"
+            f"the checkpoint of step {progress.step} could not be written to {self.folder} ({_root(error)}; "
+            f"{free:.1f} GB free there); {last}; nothing written before is lost; free space or mend the folder: "
+            "the next one is tried when it is due"
         )
 
 
