@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import tarfile
+import time
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
@@ -26,10 +29,11 @@ from goldiclip.types import Caption, Sample
 
 
 def photo(seed: int, height: int = 96, width: int = 128) -> Image.Image:
-    """Smooth blobs, as photos have."""
-    rng = np.random.default_rng(seed)
-    coarse = rng.integers(0, 255, (6, 8, 3), dtype=np.uint8)
-    return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+    """Noise whose spectrum falls as that of photos does."""
+    noise = np.random.default_rng(seed).standard_normal((height, width, 3))
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width))
+    falling = np.fft.ifft2(np.fft.fft2(noise, axes=(0, 1)) / (frequency + 0.01)[..., None], axes=(0, 1)).real
+    return Image.fromarray((128 + 40 * falling / falling.std()).clip(0, 255).astype(np.uint8))
 
 
 def hashed(image: Image.Image) -> Hashes:
@@ -95,6 +99,10 @@ def test_the_hash_is_the_sign_of_the_transform_by_definition() -> None:
     assert (bits == (low > np.median(low)))[sure].all()
 
 
+def pairs(hashes: Hashes, split: int = 0) -> Iterator[tuple[int, ...]]:
+    return (tuple(row) for found in near_pairs(hashes, split=split) for row in found.tolist())
+
+
 # --- pairs ----------------------------------------------------------------------------------------------------------
 
 
@@ -107,7 +115,7 @@ def test_pairs_are_those_of_comparing_all_with_all() -> None:
         for j in range(i + 1, len(hashes))
         if distances(hashes[i], hashes[j]) <= MAX_DISTANCE
     }
-    found = {(i, j): distance for i, j, distance in near_pairs(hashes)}
+    found = {(i, j): distance for i, j, distance in pairs(hashes)}
     assert set(found) <= set(exact)
     assert len(found) >= 0.99 * len(exact) >= 120 * 0.99
     assert all(exact[pair] == distance for pair, distance in found.items())
@@ -116,14 +124,14 @@ def test_pairs_are_those_of_comparing_all_with_all() -> None:
 def test_most_pairs_at_the_limit_are_found() -> None:
     base = noise(500)
     far = flipped(base, MAX_DISTANCE, 2)
-    found = {(i, j) for i, j, _ in near_pairs(np.concatenate([base, far]), split=500)}
+    found = {(i, j) for i, j, _ in pairs(np.concatenate([base, far]), split=500)}
     assert sum((row, row + 500) in found for row in range(500)) >= 0.9 * 500
 
 
 def test_two_sets_are_compared_with_each_other_alone() -> None:
     base = noise(50)
     hashes = np.concatenate([base, base, base])
-    found = {(i, j) for i, j, _ in near_pairs(hashes, split=50)}
+    found = {(i, j) for i, j, _ in pairs(hashes, split=50)}
     assert found == {(i, j) for i in range(50) for j in (i + 50, i + 100)}
 
 
@@ -134,7 +142,7 @@ def test_of_equal_images_the_first_stays(kinds: list[int]) -> None:
 
 
 def test_what_goes_is_near_to_one_that_stays() -> None:
-    """A chain 0, 16, 32, 48, 64 bits long: the second goes for the first; the third stays, being near to none that does."""
+    """A chain 0, 16, 32, 48, 64 bits long: the second goes for the first; the third stays, near to none that does."""
     chain = [noise(1)[0]]
     for step in range(4):
         following = chain[-1].copy()
@@ -145,14 +153,12 @@ def test_what_goes_is_near_to_one_that_stays() -> None:
 
 
 def test_thousands_of_images_in_one_bucket_are_no_trouble() -> None:
-    import time
-
     rng = np.random.default_rng(0)
     hashes = np.zeros((6_000, 4), dtype=np.uint64)
     hashes[:, 3] = rng.integers(0, 1 << 30, 6_000, dtype=np.uint64)
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(repetitions(hashes)) > 3_000
-    assert time.perf_counter() - start < 60
+    assert time.process_time() - start < 20
 
 
 # --- shards ---------------------------------------------------------------------------------------------------------
@@ -225,8 +231,6 @@ def test_an_evaluation_folder_without_images_is_said(tmp_path: Path) -> None:
 
 def test_real_photos_are_not_taken_for_one_another(shared: Path) -> None:
     """The first 1,500 of Flickr8k: no two of them are the same picture."""
-    import tarfile
-
     hashes = []
     with tarfile.open(shared / "data/flickr8k/images.tar") as tar:
         for member in tar:

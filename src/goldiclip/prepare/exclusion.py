@@ -64,11 +64,11 @@ def exclude(
 def _contaminated(hashes: Hashes, known: Hashes, max_distance: int) -> dict[int, tuple[int, int]]:
     """Rows of `hashes` near a known one: row -> (the nearest known row, distance)."""
     found: dict[int, tuple[int, int]] = {}
-    pairs = near_pairs(np.concatenate([known, hashes]), max_distance, split=len(known)) if len(hashes) else ()
-    for one, other, distance in pairs:
-        row = other - len(known)
-        if row not in found or (distance, one) < found[row][::-1]:
-            found[row] = (one, distance)
+    for pairs in near_pairs(np.concatenate([known, hashes]), max_distance, split=len(known)) if len(hashes) else ():
+        for one, other, distance in pairs.tolist():
+            row = other - len(known)
+            if row not in found or (distance, one) < found[row][::-1]:
+                found[row] = (one, distance)
     return found
 
 
