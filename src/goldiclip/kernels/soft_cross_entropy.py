@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from goldiclip.kernels.products import add_product, blocks, compute_dtype, wide
+from goldiclip.kernels.switch import fuses
 
 
 class SoftCrossEntropy(NamedTuple):
@@ -84,14 +85,12 @@ class _SoftCrossEntropy(torch.autograd.Function):
         for pool in range(len(student)):
             for rows in blocks(student.shape[1], row_elements, student.device):
                 views = student[pool, rows].to(dtype)
-                logits = wide(views @ narrow.T).div_(temperatures.student)
-                raw = wide(teacher[pool, rows].to(dtype) @ narrow_teacher.T)
-                target = raw.sub_(centres[pool]).div_(temperatures.teacher).log_softmax(-1)
-                cross_entropy, entropy, error = _block(logits, target, needs_grad)
-                sums[0, pool] += cross_entropy
-                sums[1, pool] += entropy
+                logits, raw = views @ narrow.T, teacher[pool, rows].to(dtype) @ narrow_teacher.T
+                part = _block_fused if fuses("soft_cross_entropy", logits) else _block
+                *found, error = part(logits, raw, centres[pool], temperatures, needs_grad)
+                sums[:, pool] += torch.stack(found)
                 if grad_student is not None and grad_weight is not None:
-                    error = error.div_(temperatures.student).to(dtype)
+                    error = error.to(dtype)
                     grad_student[pool, rows] = (error @ narrow).to(student.dtype)
                     add_product(grad_weight, error.flatten(0, 1).T, views.flatten(0, 1))
         ctx.save_for_backward(grad_student, grad_weight)
@@ -106,12 +105,16 @@ class _SoftCrossEntropy(torch.autograd.Function):
         return (grad_student * scale).to(grad_student.dtype), grad_weight * scale, None, None, None, None, None
 
 
-def _block(logits: Tensor, log_target: Tensor, needs_grad: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Cross-entropy and entropy of one block of images, and d cross-entropy / d logits, which takes the logits' place.
+def _block(
+    logits: Tensor, raw: Tensor, centre: Tensor, temperatures: Temperatures, needs_grad: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Cross-entropy and entropy of one block of images, and d cross-entropy / d logits; logits are used up.
 
-    logits (b, C, P), log_target (b, V, P). H(q, p) = logsumexp(z) − Σ q·z for each pair of views, so the sum over the
-    teacher's views needs only their summed probabilities.
+    logits (b, C, P), the teacher's raw (b, V, P). H(q, p) = logsumexp(z) − Σ q·z for each pair of views, so the sum
+    over the teacher's views needs only their summed probabilities.
     """
+    logits = wide(logits).div_(temperatures.student)
+    log_target = wide(raw).sub_(centre).div_(temperatures.teacher).log_softmax(-1)
     num_teacher, num_student = log_target.shape[1], logits.shape[1]
     target = log_target.exp()
     entropy = -log_target.mul_(target).sum() * num_student
@@ -120,5 +123,20 @@ def _block(logits: Tensor, log_target: Tensor, needs_grad: bool) -> tuple[Tensor
     most = logits.amax(-1, keepdim=True)
     sums = logits.sub_(most).exp_().sum(-1, keepdim=True)
     cross_entropy = (sums.log() + most).sum() * num_teacher - agreement
-    error = logits.mul_(num_teacher / sums).sub_(target) if needs_grad else logits
+    error = logits.mul_(num_teacher / sums).sub_(target).div_(temperatures.student) if needs_grad else logits
     return cross_entropy, entropy, error
+
+
+def _block_fused(
+    logits: Tensor, raw: Tensor, centre: Tensor, temperatures: Temperatures, needs_grad: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same: each logit read twice and written once, in the precision it came in."""
+    from goldiclip.kernels import rows
+
+    scales = 1 / temperatures.student, 1 / temperatures.teacher
+    normalisers = (
+        rows.normalisers(logits.flatten(0, 1), scales[0]),
+        rows.normalisers(raw.flatten(0, 1), scales[1], centre),
+    )
+    cross_entropy, entropy = rows.soft_errors_(logits, raw, centre, scales, normalisers).sum((0, 2))
+    return cross_entropy, entropy, logits

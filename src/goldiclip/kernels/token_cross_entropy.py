@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from goldiclip.kernels.products import add_product, blocks, compute_dtype, wide
+from goldiclip.kernels.switch import fuses
 
 
 def token_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
@@ -35,10 +36,9 @@ class _TokenCrossEntropy(torch.autograd.Function):
         normaliser = torch.empty(len(hidden), dtype=wide(hidden).dtype, device=hidden.device)
         picked = torch.empty_like(normaliser)
         for rows in blocks(len(hidden), len(weight), hidden.device):
-            logits = wide(hidden[rows].to(dtype) @ narrow.T)
-            picked[rows] = logits.gather(1, targets[rows, None]).squeeze(1)
-            most = logits.amax(-1, keepdim=True)  # torch.logsumexp takes five times as long on a CPU
-            normaliser[rows] = logits.sub_(most).exp_().sum(-1).log_() + most.squeeze(1)
+            logits = hidden[rows].to(dtype) @ narrow.T
+            picked[rows] = wide(logits.gather(1, targets[rows, None]).squeeze(1))
+            normaliser[rows] = _normalisers(logits)
         ctx.save_for_backward(hidden, weight, targets, normaliser)
         ctx.dtype = dtype
         return normaliser - picked
@@ -51,11 +51,31 @@ class _TokenCrossEntropy(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
         for rows in blocks(len(hidden), len(weight), hidden.device):
             tokens = hidden[rows].to(ctx.dtype)
-            error = wide(tokens @ narrow.T).sub_(normaliser[rows, None]).exp_()
-            error.scatter_add_(1, targets[rows, None], error.new_full((len(tokens), 1), -1.0))
-            error = error.mul_(grad[rows, None]).to(ctx.dtype)
+            error = _errors(tokens @ narrow.T, normaliser[rows], targets[rows], grad[rows]).to(ctx.dtype)
             if grad_hidden is not None:
                 grad_hidden[rows] = (error @ narrow).to(hidden.dtype)
             if grad_weight is not None:
                 add_product(grad_weight, error.T, tokens)
         return grad_hidden, grad_weight, None, None
+
+
+def _normalisers(logits: Tensor) -> Tensor:
+    """log Σ exp of each row; may use the logits up."""
+    if fuses("token_cross_entropy", logits):
+        from goldiclip.kernels import rows
+
+        return rows.normalisers(logits)
+    logits = wide(logits)
+    most = logits.amax(-1, keepdim=True)  # torch.logsumexp takes five times as long on a CPU
+    return logits.sub_(most).exp_().sum(-1).log_() + most.squeeze(1)
+
+
+def _errors(logits: Tensor, normaliser: Tensor, targets: Tensor, upstream: Tensor) -> Tensor:
+    """upstream·(softmax − onehot) of each row; uses the logits up."""
+    if fuses("token_cross_entropy", logits):
+        from goldiclip.kernels import rows
+
+        return rows.token_errors_(logits, normaliser, targets, upstream)
+    error = wide(logits).sub_(normaliser[:, None]).exp_()
+    error.scatter_add_(1, targets[:, None], error.new_full((len(targets), 1), -1.0))
+    return error.mul_(upstream[:, None])

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from goldiclip.kernels.switch import fuses
 from goldiclip.model.folded import folded_cosines, is_cheaper
 from goldiclip.model.similarity import paired_cosines
 
@@ -202,7 +203,17 @@ def attention_weights(queries: Tensor, keys: Tensor) -> Tensor:
 
 
 def mean_attention(queries: Tensor, keys: Tensor) -> Tensor:
-    """(B, H, L): the mean over texts of the attention weights, a piece of the texts at a time."""
+    """(B, H, L): the mean over texts of the attention weights."""
+    if fuses("mean_attention", keys):
+        from goldiclip.kernels import mean_attention as fused
+
+        if queries.dtype == keys.dtype and queries.shape[-2] and fused.fits(queries, keys):
+            return fused.mean_attention(queries, keys)
+    return mean_attention_plain(queries, keys)
+
+
+def mean_attention_plain(queries: Tensor, keys: Tensor) -> Tensor:
+    """The same, a piece of the texts at a time."""
     per_text = keys[..., 0].numel()
     if not queries.shape[-2]:
         raise ValueError("no texts: there is no mean over none")
