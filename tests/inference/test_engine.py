@@ -17,6 +17,7 @@ from goldiclip.inference.engine import Engine, TextTruncated, find_encoder
 from goldiclip.inference.pictures import fit, pixels
 from goldiclip.model.goldiclip import GoldiCLIP
 from goldiclip.recipes import recipe
+from goldiclip.types import Sample
 
 
 def make_engine(config: Config, **options: object) -> Engine:
@@ -39,7 +40,8 @@ def test_a_picture_is_the_same_whatever_it_comes_as(engine: Engine, tmp_path: Pa
     path, buffer, array = tmp_path / "a.png", io.BytesIO(), np.array(image)
     image.save(path)
     image.save(buffer, "PNG")
-    forms = [image, path, str(path), buffer.getvalue(), array, torch.from_numpy(array).permute(2, 0, 1)]
+    sample = Sample("a", buffer.getvalue())
+    forms = [image, path, str(path), buffer.getvalue(), sample, array, torch.from_numpy(array).permute(2, 0, 1)]
     expected = engine.embed_images([image])
     for form in forms:
         torch.testing.assert_close(engine.embed_images(form), expected)
@@ -77,7 +79,7 @@ def test_a_long_text_is_cut_with_a_word(engine: Engine) -> None:
         engine.ask(picture(), "why " * 100)
 
 
-@pytest.mark.parametrize("kind", ["attention", "patch", "patch_sink"])
+@pytest.mark.parametrize("kind", ["attention", "without_sink", "patch", "patch_sink"])
 def test_a_heatmap_has_the_pictures_size(engine: Engine, kind: str) -> None:
     maps = engine.heatmap(picture(), ["a hat", "a dog"], kind)
     assert maps.shape == (2, 40, 56)

@@ -115,6 +115,38 @@ def test_what_is_deleted_is_gone_and_what_is_updated_is_new(engine: Engine, stor
 
 
 @pytest.mark.parametrize("store", STORES)
+def test_an_update_appears_whole_or_not_at_all(
+    engine: Engine, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = Index.create(tmp_path / need(store), engine)
+    index.add(items(6))
+    changed = [Item(item.id, picture(100 + i), {"half": "new"}) for i, item in enumerate(items(4))]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", _killed)
+        if store.endswith(".lance"):
+            patch.setattr("lance.LanceDataset.merge_insert", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            index.add(changed, update=True)
+    untouched = Index.open(tmp_path / store, engine)
+    assert (len(untouched), untouched.search("a hat", where={"half": "new"})) == (6, [])
+    assert untouched.add([*changed, *items(8, start=6)], update=True).added == 12
+    again = Index.open(tmp_path / store, engine)
+    assert len(again) == 14
+    assert {hit.id for hit in again.search("a hat", where={"half": "new"})} == {item.id for item in changed}
+
+
+def _killed(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_two_pictures_of_one_id_are_told_of(engine: Engine, tmp_path: Path) -> None:
+    index = Index.create(tmp_path / "index", engine)
+    added = index.add([*items(3), Item("0001", picture(50))])
+    assert (added.added, len(index)) == (3, 3)
+    assert "this id too" in added.failed["0001"]
+
+
+@pytest.mark.parametrize("store", STORES)
 def test_filters_leave_only_what_matches(engine: Engine, store: str, tmp_path: Path) -> None:
     index = Index.create(tmp_path / need(store), engine)
     index.add(items(30))
@@ -171,6 +203,14 @@ def test_fewer_tokens_and_tied_ones_take_less_room(engine: Engine) -> None:
 def test_paper_sizes_take_the_stated_bytes() -> None:
     assert BlockFormat("int8", 196, 512, False, (14, 14)).num_bytes == 200_704
     assert BlockFormat("int8", 196, 512, True, (14, 14)).num_bytes == 100_352
+
+
+def test_nothing_is_kept_for_a_second_look_that_is_never_taken(tmp_path: Path) -> None:
+    config = recipes.recipe("tiny/sigmoid").model
+    index = Index.create(tmp_path / "index", Engine(GoldiCLIP(config), image_size=32, device="cpu"))
+    index.add(items(5))
+    assert index.format.num_bytes == 0
+    assert len(index.search("a red hat", k=5)) == 5
 
 
 def test_without_blocks_the_pictures_are_read_again(engine: Engine, tmp_path: Path) -> None:

@@ -81,13 +81,16 @@ class Index:
 
         precision  int8, float16, or none: nothing is kept of the patches, and the second look reads the pictures anew
         tokens     patches kept per image, as means over squares of neighbours; 0 keeps all of them
+
+        Of an engine that never looks twice nothing is kept whatever is asked for.
         """
         size = engine.image_size
+        precision = precision if "tc" in engine.modes else "none"
         format = block_format(engine.encode_images(torch.zeros(3, size, size, dtype=torch.uint8)), precision, tokens)
         header = {"schema": SCHEMA_VERSION, "encoder": fingerprint(engine), "format": asdict(format)}
         found = read_header(str(uri), options)
         if found is None:
-            write_header(str(uri), {**header, "engine": engine.name}, options)
+            write_header(str(uri), {**header, "engine": _lasting(engine.name)}, options)
         elif json.loads(json.dumps(header)) != {key: found.get(key) for key in header}:
             raise IndexMismatch(
                 f"{uri}: an index made otherwise is there ({difference(found, header)}); choose another place"
@@ -115,17 +118,15 @@ class Index:
 
     def add(self, items: Iterable[Item], *, update: bool = False, progress: Any = None) -> Added:
         """Embed and store what is not there yet; with `update`, replace what is. An unreadable picture is named."""
-        known = self.store.ids()
+        known, met = self.store.ids(), set[str]()
         counts = {"added": 0, "present": 0}
         failed: dict[str, str] = {}
         for group in grouped(items, SEGMENT):
-            fresh = [item for item in group if update or item.id not in known]
-            counts["present"] += len(group) - len(fresh)
+            first = list(_first_met(group, met, failed))
+            fresh = [item for item in first if update or item.id not in known]
+            counts["present"] += len(first) - len(fresh)
             rows = list(self._rows(fresh, failed))
-            if update:
-                self.store.delete([row.id for row in rows if row.id in known])
-            self.store.append(rows)
-            known |= {row.id for row in rows}
+            self.store.append(rows, [row.id for row in rows if row.id in known])
             counts["added"] += len(rows)
             if progress is not None:
                 progress(len(group))
@@ -287,8 +288,24 @@ class Index:
         return self.engine.score(features, _as_text(seen), "ta")[:, 0].cpu()
 
 
+def _first_met(items: Iterable[Item], met: set[str], failed: dict[str, str]) -> Iterator[Item]:
+    """Items whose ids were not met before; a second picture of the same id would hide the first."""
+    for item in items:
+        if item.id in met:
+            failed[item.id] = "another picture here has this id too; index a folder that holds both"
+        else:
+            met.add(item.id)
+            yield item
+
+
 def _as_text(embedding: Tensor) -> TextFeatures:
     return TextFeatures(embedding[None], embedding[None], torch.ones(1, dtype=torch.int64))
+
+
+def _lasting(name: str) -> str:
+    """An encoder's name as it is understood from other working directories too: kind:FILE, a folder, or the hub's."""
+    kind, colon, rest = name.rpartition(":")
+    return f"{kind}{colon}{Path(rest).resolve()}" if name and Path(rest).exists() else name
 
 
 def fingerprint(engine: Engine) -> str:

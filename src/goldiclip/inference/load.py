@@ -25,7 +25,9 @@ def load_engine(name: str, **options: Any) -> Engine:
         return Engine.load(name, **options)
     if kind not in _KINDS:
         raise ConfigError(f"{name!r}: {kind!r} is no kind of weights; allowed: {', '.join(_KINDS)}, or a folder")
-    return _KINDS[kind](rest, options)
+    engine = _KINDS[kind](rest, options)
+    engine.name = name
+    return engine
 
 
 def _from_file(loader: str) -> Callable[[str, dict[str, Any]], Engine]:

@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from goldiclip.data.views import decode_image
+from goldiclip.types import Sample
 
-# A path, encoded bytes, a PIL image, an array (H, W, 3) or a tensor (3, H, W), both uint8.
+# A path, encoded bytes, a sample of shards, a PIL image, an array (H, W, 3) or a tensor (3, H, W), both uint8.
 Picture = Any
 Fit = Literal["crop", "whole"]
 T = TypeVar("T")
@@ -25,6 +26,8 @@ def pixels(picture: Picture) -> Tensor:
     """uint8 (3, H, W) of whatever shows a picture."""
     if isinstance(picture, (str, Path)):
         return decode_image(Path(picture).read_bytes())
+    if isinstance(picture, Sample):
+        picture = picture.image
     if isinstance(picture, (bytes, bytearray)):
         return decode_image(bytes(picture))
     if hasattr(picture, "convert"):  # PIL, without importing it
@@ -86,5 +89,5 @@ def _read(picture: Picture, size: int, how: Fit) -> Tensor:
 
 def each(pictures: Picture | Iterable[Picture]) -> Iterable[Picture]:
     """One picture or several, to go through."""
-    is_one = isinstance(pictures, (str, bytes, bytearray, Tensor)) or hasattr(pictures, "convert")
+    is_one = isinstance(pictures, (str, bytes, bytearray, Tensor, Sample)) or hasattr(pictures, "convert")
     return [pictures] if is_one or hasattr(pictures, "__array_interface__") or isinstance(pictures, Path) else pictures

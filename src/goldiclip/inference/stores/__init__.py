@@ -31,8 +31,8 @@ class Store(Protocol):
 
     def ids(self) -> set[str]: ...
 
-    def append(self, rows: Sequence[Row]) -> None:
-        """All of the rows, or after a crash none of them."""
+    def append(self, rows: Sequence[Row], replaced: Sequence[str] = ()) -> None:
+        """All of the rows in place of the `replaced` ids, or after a crash nothing of it."""
         ...
 
     def delete(self, ids: Sequence[str]) -> int: ...

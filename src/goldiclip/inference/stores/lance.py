@@ -47,10 +47,14 @@ class LanceStore:
     def ids(self) -> set[str]:
         return set(self.table.to_table(columns=["id"]).column("id").to_pylist())
 
-    def append(self, rows: Sequence[Row]) -> None:
+    def append(self, rows: Sequence[Row], replaced: Sequence[str] = ()) -> None:
         import lance
 
-        if rows:
+        if replaced:
+            merge = self.table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+            merge.execute(self._table(rows))
+            self.refresh()
+        elif rows:
             self.table = lance.write_dataset(self._table(rows), self.uri, mode="append", storage_options=self.options)
 
     def delete(self, ids: Sequence[str]) -> int:

@@ -3,7 +3,8 @@
     current                          the generation that counts; compaction makes the next one beside it
     generation-0/000007/vectors.f16  (n, D) float16        …/records.jsonl   a line an image, its id in it
     generation-0/000007/blocks.bin   n blocks alike        …/offsets.npy     where each line begins
-    generation-0/deleted.json        places that are gone  nearest.*         made anew when these change
+    generation-0/deleted.json        places that are gone  …/replaced.json   places whose pictures are anew in here
+    nearest.*                        made anew when these change
 
 A build that is killed loses the segment it was writing and nothing else. One process may write while others read:
 they see what was whole when they last looked.
@@ -48,7 +49,7 @@ class LocalStore:
         self.segments = [_Segment(path, self.width, self.block_bytes) for path in finished]
         self.starts = np.cumsum([0, *(len(segment) for segment in self.segments)])
         path = self.home / "deleted.json"
-        self.deleted: set[int] = set(json.loads(path.read_text())) if path.exists() else set()
+        self.deleted = set(_places_in(path)).union(*(_places_in(one.path / "replaced.json") for one in self.segments))
 
     @property
     def num_places(self) -> int:
@@ -78,13 +79,14 @@ class LocalStore:
 
     # --- change -----------------------------------------------------------------------------------------------------
 
-    def append(self, rows: Sequence[Row]) -> None:
+    def append(self, rows: Sequence[Row], replaced: Sequence[str] = ()) -> None:
         if not rows:
             return
         with self._writing():
+            gone = [self._places[id] for id in replaced if id in self._places]
             first, known = self.num_places, self._known
             last = int(self.segments[-1].path.name) if self.segments else -1
-            _write_segment(self.home / f"{last + 1:06d}", rows, self.block_bytes)
+            _write_segment(self.home / f"{last + 1:06d}", rows, self.block_bytes, gone)
             self.refresh()
             if known is not None:
                 self._known = {**known, **{row.id: first + number for number, row in enumerate(rows)}}
@@ -247,7 +249,11 @@ class _Segment:
             yield from map(json.loads, lines)
 
 
-def _write_segment(path: Path, rows: Sequence[Row], block_bytes: int) -> None:
+def _places_in(path: Path) -> list[int]:
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+def _write_segment(path: Path, rows: Sequence[Row], block_bytes: int, replaced: Sequence[int] = ()) -> None:
     partial = path.with_name(path.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
@@ -256,6 +262,8 @@ def _write_segment(path: Path, rows: Sequence[Row], block_bytes: int) -> None:
             raise ValueError(f"{row.id}: a block of {len(row.block)} bytes; this index holds {block_bytes} per image")
     lines = [json.dumps({**row.record, "id": row.id}, ensure_ascii=False).encode() + b"\n" for row in rows]
     np.save(partial / "offsets.npy", np.cumsum([0, *map(len, lines)]))
+    if replaced:
+        _flushed(partial / "replaced.json", [json.dumps(list(replaced)).encode()])
     _flushed(partial / "records.jsonl", lines)
     _flushed(partial / "blocks.bin", [row.block for row in rows])
     _flushed(partial / "vectors.f16", [np.asarray(row.vector, np.float16).tobytes() for row in rows])
@@ -271,5 +279,5 @@ def _flushed(path: Path, parts: Sequence[bytes]) -> None:
 
 def _replace(path: Path, data: bytes) -> None:
     partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(data)
+    _flushed(partial, [data])
     os.replace(partial, path)
