@@ -6,16 +6,18 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from goldiclip.kernels.switch import without
 from goldiclip.model import layers
-from goldiclip.model.layers import Rows, TextBlock, memory_attention, packed_attention, quick_gelu
+from goldiclip.model.layers import Rows, TextBlock, memory_attention, packed_attention, quick_gelu, view_attention
 from reference import attention_by_loops
 
 LENGTHS = ([3], [1, 1, 1], [5, 1, 7, 2], [2, 0, 3])
 
 
-def packed(lengths: list[int], heads: int = 2, size: int = 4, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
+def packed(lengths: list[int], heads: int = 2, size: int = 4, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    """(T, 3, H, d)"""
     generator = torch.Generator().manual_seed(sum(lengths))
-    return [torch.randn(sum(lengths), heads, size, generator=generator, dtype=dtype) for _ in range(3)]
+    return torch.randn(sum(lengths), 3, heads, size, generator=generator, dtype=dtype)
 
 
 def rows_of(lengths: list[int], max_length: int | None = None) -> Rows:
@@ -24,15 +26,21 @@ def rows_of(lengths: list[int], max_length: int | None = None) -> Rows:
 
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_packed_attention_is_the_loop_over_each_text(lengths):
-    query, key, value = packed(lengths)
-    found = packed_attention(query, key, value, rows_of(lengths))
-    parts = zip(query.split(lengths), key.split(lengths), value.split(lengths), strict=True)
-    assert_close(found, torch.cat([attention_by_loops(*part, is_causal=True) for part in parts]))
+    qkv = packed(lengths)
+    found = packed_attention(qkv, rows_of(lengths))
+    parts = [attention_by_loops(*part.unbind(1), is_causal=True) for part in qkv.split(lengths)]
+    assert_close(found, torch.cat(parts))
+
+
+def test_view_attention_is_the_loop_over_each_view():
+    qkv = packed([6] * 4).unflatten(0, (4, 6))
+    expected = [attention_by_loops(*view.unbind(1), is_causal=False) for view in qkv]
+    assert_close(view_attention(qkv), torch.stack(expected))
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_memory_attention_is_the_loop_over_each_image(lengths):
-    query, _, _ = packed(lengths)
+    query = packed(lengths)[:, 0]
     keys, values = torch.randn(2, len(lengths), 5, 2, 4, dtype=torch.float64).unbind(0)
     found = memory_attention(query, keys, values, rows_of(lengths))
     parts = enumerate(query.split(lengths))
@@ -40,8 +48,8 @@ def test_memory_attention_is_the_loop_over_each_image(lengths):
 
 
 def test_a_longer_padding_changes_nothing():
-    query, key, value = packed([5, 1, 7, 2])
-    tight, loose = (packed_attention(query, key, value, rows_of([5, 1, 7, 2], longest)) for longest in (7, 30))
+    qkv = packed([5, 1, 7, 2])
+    tight, loose = (packed_attention(qkv, rows_of([5, 1, 7, 2], longest)) for longest in (7, 30))
     assert_close(tight, loose, rtol=0, atol=1e-14)
 
 
@@ -61,35 +69,38 @@ def fake_varlen(query, key, value, ends_q, ends_k, max_q, max_k, *, window_size=
 def test_the_packed_backend_is_asked_for_the_same_numbers(monkeypatch):
     import torch.nn.attention.varlen as varlen
 
-    query, key, value = packed([5, 1, 7, 2])
+    qkv = packed([5, 1, 7, 2])
     memory = torch.randn(2, 4, 5, 2, 4, dtype=torch.float64)
     rows = rows_of([5, 1, 7, 2])
-    padded = packed_attention(query, key, value, rows), memory_attention(query, *memory, rows)
+    padded = packed_attention(qkv, rows), memory_attention(qkv[:, 0], *memory, rows)
     monkeypatch.setattr(layers, "_takes_packed", lambda query: True)
     monkeypatch.setattr(varlen, "varlen_attn", fake_varlen)
-    assert_close(packed_attention(query, key, value, rows), padded[0])
-    assert_close(memory_attention(query, *memory, rows), padded[1])
+    assert_close(packed_attention(qkv, rows), padded[0])
+    assert_close(memory_attention(qkv[:, 0], *memory, rows), padded[1])
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_both_backends_agree_on_a_gpu():
     lengths = [5, 1, 77, 20]
-    query, key, value = (part.cuda().requires_grad_() for part in packed(lengths, 8, 64, torch.float32))
+    qkv = packed(lengths, 8, 64, torch.float32).cuda().requires_grad_()
     rows = Rows.of(torch.tensor(lengths).cuda(), sum(lengths), max(lengths))
-    plain = packed_attention(query, key, value, rows)
-    half = packed_attention(query.bfloat16(), key.bfloat16(), value.bfloat16(), rows)
-    assert_close(half.float(), plain, atol=2e-2, rtol=2e-2)
-    slow, fast = (torch.autograd.grad(out.float().square().sum(), query)[0] for out in (plain, half))
-    assert_close(fast, slow, atol=5e-2, rtol=5e-2)
+    plain, fused = packed_attention(qkv, rows), packed_attention(qkv.bfloat16(), rows)
+    with without("text_attention"):
+        half = packed_attention(qkv.bfloat16(), rows)
+    slow = torch.autograd.grad(plain.square().sum(), qkv)[0]
+    for found in (half, fused):
+        assert_close(found.float(), plain, atol=2e-2, rtol=2e-2)
+        assert_close(torch.autograd.grad(found.float().square().sum(), qkv)[0], slow, atol=5e-2, rtol=5e-2)
 
 
 def test_gradients_flow_to_every_input():
-    query, key, value = (part.requires_grad_() for part in packed([3, 2]))
+    qkv = packed([3, 2]).requires_grad_()
     memory = torch.randn(2, 2, 3, 2, 4, dtype=torch.float64, requires_grad=True)
     rows = rows_of([3, 2])
-    assert torch.autograd.gradcheck(lambda q, k, v: packed_attention(q, k, v, rows), (query, key, value))
-    assert torch.autograd.gradcheck(lambda q, m: memory_attention(q, m[0], m[1], rows), (query, memory))
+    assert torch.autograd.gradcheck(lambda qkv: packed_attention(qkv, rows), (qkv,))
+    assert torch.autograd.gradcheck(lambda qkv, m: memory_attention(qkv[:, 0], m[0], m[1], rows), (qkv, memory))
+    assert torch.autograd.gradcheck(lambda qkv: view_attention(qkv[None]), (qkv,))
 
 
 def test_no_text_at_all_gives_gradients_of_zero():

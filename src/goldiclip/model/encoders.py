@@ -59,6 +59,11 @@ class OpenClip(nn.Module):
         size = self.model.visual.image_size
         return int(size[0] if isinstance(size, (tuple, list)) else size)
 
+    @property
+    def squeezes(self) -> bool:
+        """Whether the model was made for whole images squeezed into the square, as SigLIP's were, not for crops."""
+        return (getattr(self.model.visual, "preprocess_cfg", None) or {}).get("resize_mode") == "squash"
+
     def encode_image(self, images: Tensor) -> ImageFeatures:
         images = images * self.gain.to(images.dtype) + self.shift.to(images.dtype)
         if self._encode is _whole_only:
@@ -108,8 +113,10 @@ class OpenClipTokenizer:
         self.tokenizer, self.context = tokenizer, context
 
     def encode(self, texts: Sequence[str]) -> Texts:
+        """A text was cut when with one place more it fills that too, with other than padding."""
         ids = self.tokenizer(list(texts), context_length=self.context)
-        return Texts.pack(ids.tolist())
+        last = self.tokenizer([*texts, ""], context_length=self.context + 1)[:, -1]
+        return Texts.pack(ids.tolist(), truncated=(last[:-1] != last[-1]).tolist())
 
 
 def _channels(values: Sequence[float]) -> Tensor:

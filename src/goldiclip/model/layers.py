@@ -16,6 +16,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from goldiclip.kernels.switch import fuses
+
+
+def in_stream(tokens: Tensor) -> Tensor:
+    """Under autocast the residual stream is in half precision too, as open_clip's is: half the bytes between products.
+
+    Norms still reckon in float32; without autocast nothing changes.
+    """
+    device = tokens.device.type
+    return tokens.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else tokens
+
+
+# Sequences of at most so many tokens fit one tile of our attention; longer ones are a library's.
+MOST_SHORT = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -59,10 +74,15 @@ def waits(tensor: Tensor) -> bool:
     return tensor.is_cuda or torch.compiler.is_compiling()
 
 
-def packed_attention(query: Tensor, key: Tensor, value: Tensor, rows: Rows) -> Tensor:
-    """Causal self-attention inside each text. All of (T, H, d)."""
+def packed_attention(qkv: Tensor, rows: Rows) -> Tensor:
+    """(T, H, d): causal self-attention inside each text, of (T, 3, H, d)."""
+    query, key, value = qkv.unbind(1)
     if query.shape[0] == 0:
         return _nothing(query, key, value)
+    if fuses("text_attention", qkv) and _has_tiles(qkv):
+        from goldiclip.kernels.attention import short_attention
+
+        return short_attention(qkv, rows.offsets, rows.max_length, causal=True)
     if _takes_packed(query):
         return _varlen(query, key, value, rows.offsets, rows.offsets, rows.max_length, rows.max_length, True)
     query, key, value = (rows.pad(part).transpose(1, 2) for part in (query, key, value))
@@ -89,6 +109,24 @@ def memory_attention(query: Tensor, key: Tensor, value: Tensor, images: Rows) ->
 def _nothing(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """The answer to no query: empty, yet every input gets a gradient (of zero)."""
     return query + 0 * (key.sum() + value.sum())
+
+
+def _has_tiles(qkv: Tensor) -> bool:
+    """Whether heads are of a width that our kernels have tiles for."""
+    width = qkv.shape[-1]
+    return 16 <= width <= 128 and width & (width - 1) == 0
+
+
+def view_attention(qkv: Tensor) -> Tensor:
+    """(B, N, H, d): self-attention inside each view, of (B, N, 3, H, d)."""
+    num_views, length = qkv.shape[:2]
+    if length <= MOST_SHORT and num_views and fuses("view_attention", qkv) and _has_tiles(qkv):
+        from goldiclip.kernels.attention import short_attention
+
+        offsets = torch.arange(num_views + 1, device=qkv.device, dtype=torch.int32) * length
+        return short_attention(qkv.flatten(0, 1), offsets, length, causal=False).unflatten(0, (num_views, length))
+    query, key, value = qkv.transpose(1, 3).unbind(2)
+    return F.scaled_dot_product_attention(query, key, value).transpose(1, 2)
 
 
 def _takes_packed(query: Tensor) -> bool:
@@ -128,8 +166,8 @@ class SelfAttention(nn.Module):
         self.proj = nn.Linear(width, width)
 
     def forward(self, tokens: Tensor, rows: Rows) -> Tensor:
-        query, key, value = self.qkv(tokens).unflatten(-1, (3, self.heads, -1)).unbind(1)
-        return self.proj(packed_attention(query, key, value, rows).flatten(1))
+        qkv = self.qkv(tokens).unflatten(-1, (3, self.heads, -1))
+        return self.proj(packed_attention(qkv, rows).flatten(1))
 
 
 class CrossAttention(nn.Module):

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from goldiclip.config import Text
-from goldiclip.model.layers import Rows, TextBlock, waits
+from goldiclip.model.layers import Rows, TextBlock, in_stream, waits
 
 
 class TextTower(nn.Module):
@@ -32,7 +32,7 @@ class TextTower(nn.Module):
         """The texts' embeddings (M, D) and every token's projection (T, D), of packed ids (T,)."""
         self._check(ids, lengths, max_length)
         rows = Rows.of(lengths, ids.shape[0], max_length)
-        tokens = self.token_embedding(ids) + self.position_embedding[rows.position]
+        tokens = in_stream(self.token_embedding(ids) + self.position_embedding[rows.position])
         for block in self.blocks:
             if self.checkpointing and self.training:
                 tokens = checkpoint(block, tokens, rows, use_reentrant=False)

@@ -7,11 +7,31 @@ from typing import Any
 import timm
 import torch
 import torch.nn.functional as F
-from timm.models.vision_transformer import VisionTransformer
+from timm.models.vision_transformer import Attention, VisionTransformer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from goldiclip.config import ConfigError, Vision
+from goldiclip.model.layers import in_stream, view_attention
+
+
+class ViewAttention(Attention):
+    """timm's attention where nothing but products and a softmax is in it, with a kernel of its own for small views."""
+
+    def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+        if attn_mask is not None or is_causal:
+            return super().forward(x, attn_mask, is_causal)
+        qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1))
+        return self.proj(view_attention(qkv).flatten(2))
+
+    @classmethod
+    def takes(cls, attention: nn.Module) -> bool:
+        """Whether timm's attention has none of its options: norms of queries and keys, gates, dropout."""
+        if type(attention) is not Attention:
+            return False
+        extras = (getattr(attention, name, None) for name in ("q_norm", "k_norm", "norm", "gate"))
+        dropped = attention.attn_drop.p + attention.proj_drop.p
+        return not dropped and all(extra is None or isinstance(extra, nn.Identity) for extra in extras)
 
 
 class VisionTower(nn.Module):
@@ -49,7 +69,7 @@ class VisionTower(nn.Module):
         """timm's `forward_features`, with positions resized in their own precision: timm's detour through float32
         would make float64 gradients depend on how images are split over ranks."""
         tower = self.tower
-        tokens = tower.norm_pre(tower.patch_drop(self._with_positions(tower.patch_embed(images))))
+        tokens = in_stream(tower.norm_pre(tower.patch_drop(self._with_positions(tower.patch_embed(images)))))
         for block in tower.blocks:
             if tower.grad_checkpointing and self.training:
                 tokens = checkpoint(block, tokens, use_reentrant=False)
@@ -134,6 +154,9 @@ def _checked(tower: Any, config: Vision) -> Any:
         part = getattr(tower, name, None)
         if part is not None and any(True for _ in part.parameters()):
             setattr(tower, name, nn.Identity())
+    for part in tower.modules():
+        if ViewAttention.takes(part):
+            part.__class__ = ViewAttention
     return tower
 
 

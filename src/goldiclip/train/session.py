@@ -13,12 +13,13 @@ from torch import nn
 from goldiclip.config import Config, ConfigError, to_yaml
 from goldiclip.data.loader import Loader, open_sources
 from goldiclip.data.tokenizer import Tokenizer
+from goldiclip.kernels.switch import why_plain
 from goldiclip.learner import Learner
 from goldiclip.model.pretrained import save_model
 from goldiclip.train.accumulate import split
 from goldiclip.train.checkpoint import Checkpoints, Progress, load, newest, read_progress
 from goldiclip.train.feed import Feed
-from goldiclip.train.folder import RunFolder, versions
+from goldiclip.train.folder import RunFolder, kept_once_begun, versions
 from goldiclip.train.guard import Watch
 from goldiclip.train.held_out import HeldOut
 from goldiclip.train.launch import Agreement, Seat
@@ -59,6 +60,8 @@ def opened(config: Config, folder: RunFolder, seat: Seat, init: str | None) -> I
     """Everything of a run, at the place where it goes on."""
     ranks: Ranks = Distributed() if seat.ranks > 1 else Alone()
     with ExitStack() as stack:
+        if seat.is_first and not folder.resumes:
+            stack.enter_context(kept_once_begun(folder))
         voice = Voice(seat)
         stack.callback(voice.close)
         before = read_progress(newest(folder.path)) if folder.resumes else Progress()
@@ -138,6 +141,8 @@ def spread(learner: Learner, config: Config, seat: Seat, voice: Voice) -> tuple[
         compile_towers(learner)
     elif config.run.compile:
         voice.say("run.compile is for CUDA devices: this run goes on uncompiled")
+    if reason := why_plain(seat.device, config.run.precision):
+        voice.say(reason)
     model = parallelize(learner, config.run.layout)
     return model, build_optimizer(learner, config)
 
