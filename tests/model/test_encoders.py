@@ -120,3 +120,20 @@ def test_open_clips_tokenizer_gives_whole_rows():
     assert texts.lengths.tolist() == [12, 12]
     expected = open_clip.tokenize(["a red cube", "two"], context_length=12)
     assert torch.equal(texts.ids.view(2, 12), expected)
+    assert texts.truncated.tolist() == [False, False]
+
+
+def test_open_clips_tokenizer_knows_which_texts_it_cut():
+    import open_clip
+
+    tokenizer = OpenClipTokenizer(open_clip.SimpleTokenizer(), 12)
+    just, beyond = "cat " * 10, "cat " * 11  # with SOT and EOT 12 and 13 tokens
+    assert tokenizer.encode([beyond, just, ""]).truncated.tolist() == [True, False, False]
+    assert len(tokenizer.encode([]).truncated) == 0
+
+
+def test_a_model_says_whether_it_was_made_for_squeezed_images():
+    model = MODELS["clip"]()
+    assert not OpenClip(model).squeezes
+    model.visual.preprocess_cfg = {"resize_mode": "squash"}
+    assert OpenClip(model).squeezes
