@@ -51,39 +51,74 @@ def demo() -> Config:
     return Config(
         recipe="demo",
         model=Model(
-            vision=Vision(image_size=96, patch_size=16, width=192, depth=4, heads=3),
-            text=Text(width=192, depth=3, heads=3),
-            embedding=192,
-            pooling_heads=3,
+            vision=Vision(image_size=96, patch_size=12, width=128, depth=4, heads=4),
+            text=Text(width=128, depth=2, heads=4),
+            embedding=128,
+            pooling_heads=4,
             decoder_depth=2,
-            decoder_heads=3,
+            decoder_heads=4,
         ),
-        data=Data(captions=4, views=Views(num_local=2, local_size=48), workers=1, window_shards=4),
+        data=Data(
+            vocabulary="corpus",
+            captions=3,
+            max_sentences=2,
+            views=Views(num_local=2, local_size=48),
+            workers=1,
+            window_shards=4,
+        ),
         objective=Objective(
             retrieval=Retrieval(equal_texts="ignore"),
-            distill=Distill(prototypes=1_024, momentum=0.99),
+            distill=Distill(prototypes=512, momentum=0.99),
             balance="learned",
         ),
-        optim=Optim(lr=1e-3, weight_decay=0.1, scalar_lr=2e-2, warmup_steps=50, clip_norm=1.0),
-        run=Run(batch=128, epochs=4, precision="fp32", compile=False, save_every_minutes=2.0),
+        optim=Optim(lr=1.5e-3, weight_decay=0.1, scalar_lr=2e-2, warmup_steps=50, clip_norm=1.0),
+        run=Run(batch=64, epochs=4, precision="fp32", compile=False, save_every_minutes=1.0),
+    )
+
+
+def demo_gpu() -> Config:
+    """The same, larger, for minutes on one GPU: too short a run for compiling to pay."""
+    config = demo()
+    model = Model(
+        vision=Vision(image_size=96, patch_size=12, width=256, depth=6, heads=4),
+        text=Text(width=256, depth=4, heads=4),
+        embedding=256,
+        pooling_heads=4,
+        decoder_depth=4,
+        decoder_heads=4,
+    )
+    data = replace(config.data, captions=4, views=replace(config.data.views, num_local=4), workers=14)
+    distill = replace(config.objective.distill, prototypes=4_096)
+    return replace(
+        config,
+        recipe="demo_gpu",
+        model=model,
+        data=data,
+        objective=replace(config.objective, distill=distill),
+        run=replace(config.run, batch=512, epochs=10, precision="bf16"),
     )
 
 
 def tiny() -> Config:
     """The smallest run with every part in it: for tests and smoke runs."""
-    config = demo()
-    model = Model(
-        vision=Vision(image_size=32, patch_size=8, width=32, depth=2, heads=2),
-        text=Text(width=32, depth=2, heads=2),
-        embedding=32,
-        pooling_heads=2,
-        decoder_depth=2,
-        decoder_heads=2,
-    )
-    data = replace(config.data, captions=3, workers=0, views=replace(config.data.views, num_local=2, local_size=16))
-    objective = replace(config.objective, distill=replace(config.objective.distill, prototypes=64))
-    return replace(
-        config, recipe="tiny", model=model, data=data, objective=objective, run=replace(config.run, batch=8, epochs=1.0)
+    return Config(
+        recipe="tiny",
+        model=Model(
+            vision=Vision(image_size=32, patch_size=8, width=32, depth=2, heads=2),
+            text=Text(width=32, depth=2, heads=2),
+            embedding=32,
+            pooling_heads=2,
+            decoder_depth=2,
+            decoder_heads=2,
+        ),
+        data=Data(captions=3, views=Views(num_local=2, local_size=16), workers=0, window_shards=4),
+        objective=Objective(
+            retrieval=Retrieval(equal_texts="ignore"),
+            distill=Distill(prototypes=64, momentum=0.99),
+            balance="learned",
+        ),
+        optim=Optim(lr=1e-3, weight_decay=0.1, scalar_lr=2e-2, warmup_steps=50, clip_norm=1.0),
+        run=Run(batch=8, epochs=1.0, precision="fp32", compile=False, save_every_minutes=2.0),
     )
 
 
@@ -162,7 +197,13 @@ def baseline_sigmoid(full: Config) -> Config:
     )
 
 
-RUNS: dict[str, Callable[[], Config]] = {"demo": demo, "cc3m": cc3m, "open30m": open30m, "tiny": tiny}
+RUNS: dict[str, Callable[[], Config]] = {
+    "demo": demo,
+    "demo_gpu": demo_gpu,
+    "cc3m": cc3m,
+    "open30m": open30m,
+    "tiny": tiny,
+}
 VARIANTS: dict[str, Callable[[Config], Config]] = {
     "ca": ablation_ca,
     "dc": ablation_dc,
