@@ -62,6 +62,20 @@ def test_a_signal_is_remembered_and_the_handlers_come_back() -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+def test_a_lost_terminal_asks_too_unless_somebody_said_that_it_does_not_matter() -> None:
+    with Signals() as signals:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert signals.exit_code == 75
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does
+    try:
+        with Signals() as signals:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not signals.is_asking
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_second_interrupt_stops_at_once() -> None:
     with Signals() as signals:
         os.kill(os.getpid(), signal.SIGINT)

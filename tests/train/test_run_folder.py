@@ -18,7 +18,7 @@ from goldiclip.config import Config, ConfigError, override, to_yaml
 from goldiclip.train import loop, train
 from goldiclip.train.checkpoint import CheckpointError, whole
 from goldiclip.train.command import requested
-from goldiclip.train.folder import changes, launch_token, open_folder
+from goldiclip.train.folder import RunFolder, changes, kept_once_begun, launch_token, open_folder
 from goldiclip.train.log import read_log
 from goldiclip.train.session import Session
 
@@ -103,7 +103,35 @@ def test_fewer_samples_than_a_batch_is_said_before_anything_is_written(
 ) -> None:
     with pytest.raises(ConfigError, match=r"holds 40 samples and run.batch is 64"):
         train(small_run("run.batch=64"), out=tmp_path / "run")
-    train(small_run("run.batch=16", "run.samples=16"), out=tmp_path / "again")
+    assert not (tmp_path / "run").exists(), "the next attempt may have the same folder"
+
+
+def test_weights_that_do_not_fit_leave_no_folder_behind(
+    run: Path, tmp_path: Path, small_run: Callable[..., Config]
+) -> None:
+    other = small_run("model.text.width=24", "run.wise_ft=0.5")
+    with pytest.raises(ConfigError, match=r"is \(77, 16\) in the weights and \(77, 24\) in the model"):
+        train(other, out=tmp_path / "tuned", init=str(run))
+    assert not (tmp_path / "tuned").exists()
+
+
+def test_what_somebody_else_put_into_the_folder_stays(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run", resumes=False)
+    folder.path.mkdir()
+    (folder.path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="early"), kept_once_begun(folder):
+        raise ValueError("early")
+    assert [path.name for path in folder.path.iterdir()] == ["notes.txt"]
+
+
+def test_a_run_that_has_begun_keeps_its_folder(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run", resumes=False)
+    folder.path.mkdir()
+    folder.log.write_text("")
+    folder.config.write_text("recipe: tiny")
+    with pytest.raises(ValueError, match="late"), kept_once_begun(folder):
+        raise ValueError("late")
+    assert folder.config.exists()
 
 
 def test_a_checkpoint_of_other_sizes_is_refused_and_kept(run: Path, small_run: Callable[..., Config]) -> None:

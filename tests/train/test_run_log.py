@@ -107,6 +107,33 @@ def test_tensorboard_gets_every_number(small_run: Callable[..., Config], tmp_pat
     assert set(events.Tags()["scalars"]) == set(dict(numbers(record(1))))
 
 
+def test_a_listener_that_fails_is_left_behind_and_the_log_goes_on(tmp_path: Path) -> None:
+    """As TensorBoard does on a full disk, and a tracker when the network is gone."""
+    complaints, heard = [], []
+
+    class Lost:
+        def __call__(self, record: Any) -> None:
+            raise OSError("No space left on device")
+
+    log = Log(tmp_path / "log.jsonl", (Lost(), lambda record: heard.append(record["step"])), complaints.append)
+    for step in range(3):
+        log.write(record(step))
+    log.close()
+    assert complaints == ["Lost: No space left on device; the run goes on, without it from here"]
+    assert heard == [0, 1, 2]
+    assert len(list(read_log(tmp_path / "log.jsonl"))) == 3
+
+
+def test_a_listener_that_cannot_even_be_closed_stops_nothing(tmp_path: Path) -> None:
+    def broken() -> None:
+        raise OSError("gone")
+
+    sink = types.SimpleNamespace(close=broken)
+    complaints: list[str] = []
+    Log(tmp_path / "log.jsonl", (sink,), complaints.append).close()  # type: ignore[arg-type]
+    assert complaints == ["SimpleNamespace: gone; the run goes on, without it from here"]
+
+
 @pytest.mark.parametrize("package", ["wandb", "trackio"])
 def test_a_tracker_gets_every_number_under_the_runs_name(
     package: str, small_run: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -79,7 +79,7 @@ def newest(run: Path) -> Path:
     if not found:
         raise FileNotFoundError(
             f"{run}: no whole checkpoint in {run / 'checkpoints'}; the run ended before its first one: "
-            "start it anew under another --out"
+            "begin it again with the command that started it and --requeue"
         )
     return found[-1]
 

@@ -11,9 +11,10 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,6 +115,22 @@ def _continued(path: Path, config: Config) -> tuple[RunFolder, Config]:
         with writing(path):
             write_durably(path / "config.yaml", to_yaml(config))
     return RunFolder(path, resumes=bool(list((path / "checkpoints").glob("step-*/state.json")))), config
+
+
+@contextmanager
+def kept_once_begun(folder: RunFolder) -> Iterator[None]:
+    """What goes wrong before the first record leaves no folder in the way of the next attempt. For the first rank."""
+    try:
+        yield
+    except BaseException:
+        if not folder.log.exists():
+            for name in (folder.config.name, "launch.json"):
+                (folder.path / name).unlink(missing_ok=True)
+            for path in (folder.start, folder.checkpoints):
+                shutil.rmtree(path, ignore_errors=True)
+            with suppress(OSError):
+                folder.path.rmdir()
+        raise
 
 
 @contextmanager

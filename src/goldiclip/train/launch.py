@@ -128,7 +128,7 @@ class Agreement:
 class Signals:
     """Remembers that the process was asked to stop; the loop looks between steps. A second Ctrl-C stops at once."""
 
-    ASKING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+    ASKING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -136,7 +136,8 @@ class Signals:
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():  # Ray Train runs the loop in another thread
-            self._previous = {number: signal.signal(number, self._note) for number in self.ASKING}
+            heeded = [number for number in self.ASKING if signal.getsignal(number) != signal.SIG_IGN]  # as under nohup
+            self._previous = {number: signal.signal(number, self._note) for number in heeded}
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -5,10 +5,12 @@ A record that tells of something else (a checkpoint, a spike, held-out recall, a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +42,22 @@ class Log:
             if self.lost == 1:
                 self.complain(f"{self.path}: {error}; the run goes on, its records are lost until there is room")
         for sink in self.sinks:
-            sink(record)
+            self._try(sink, partial(sink, record))
 
     def close(self) -> None:
         os.close(self.handle)
         for sink in self.sinks:
-            getattr(sink, "close", lambda: None)()
+            self._try(sink, getattr(sink, "close", lambda: None))
+
+    def _try(self, sink: Sink, act: Callable[[], None]) -> None:
+        """Listeners come second: one that meets a full disk or a lost network is left behind, and the run goes on."""
+        try:
+            act()
+        except Exception as error:
+            self.sinks = tuple(other for other in self.sinks if other is not sink)
+            name = getattr(sink, "__name__", type(sink).__name__)
+            with contextlib.suppress(OSError):  # nor does a terminal that has gone away stop anything
+                self.complain(f"{name}: {error}; the run goes on, without it from here")
 
 
 def _mend(path: Path) -> int:
@@ -144,6 +156,7 @@ def _tracker(package: str, config: Config, folder: Path) -> Sink:
     def write(record: Record) -> None:
         run.log(dict(numbers(record)), step=record["step"])
 
+    write.__name__ = package
     write.close = run.finish  # type: ignore[attr-defined]
     return write
 

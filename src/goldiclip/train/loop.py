@@ -187,6 +187,7 @@ def save(run: Session) -> None:
 def interrupt(run: Session, signals: Signals) -> None:
     """Asked to stop: the checkpoint is on its way; wait for it and leave."""
     complaint = run.checkpoints.wait()
+    run.agreement.sum(0)  # all have saved: a launcher may kill the others as soon as one has left
     said = complaint or f"saved at step {run.progress.step}"
     name = signals.received.name if signals.received else "another rank's signal"
     run.voice.tell(
