@@ -14,6 +14,7 @@ import tyro
 from tyro.conf import Positional
 
 from goldiclip.config import ConfigError
+from goldiclip.prepare.commands import COMMANDS as PREPARE
 
 # --- the first ten minutes --------------------------------------------------------------------------------------------
 
@@ -600,6 +601,7 @@ COMMANDS: dict[str, Callable[..., int | None] | dict[str, Callable[..., int | No
     "export": export,
     "doctor": doctor,
     "shards": {"check": shards_check, "stats": shards_stats, "show": shards_show},
+    "prepare": PREPARE,
 }
 
 
@@ -607,12 +609,24 @@ def main(words: list[str] | None = None) -> int:
     """Run one command; what the user can mend is said in a line, without a traceback."""
     words = sys.argv[1:] if words is None else words
     try:
-        return _dispatch(COMMANDS, words, "goldiclip") or 0
+        return _dispatch(COMMANDS, settings_first(words), "goldiclip") or 0
+    except BrokenPipeError:  # whoever was reading has seen enough
+        sys.stdout = None
+        return 0
     except (ConfigError, FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError) as error:
         print(f"goldiclip: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def settings_first(words: list[str]) -> list[str]:
+    """Settings (`optim.lr=1e-3`) may stand anywhere: here they move before the options, where tyro wants them."""
+    if words[:1] not in (["train"], ["plan"]):
+        return words
+    options = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
+    late = [word for word in words[options:] if re.match(r"\w+(\.\w+)+=", word)]
+    return [*words[:options], *late, *(word for word in words[options:] if word not in late)]
 
 
 def _dispatch(commands: Any, words: list[str], program: str) -> int | None:

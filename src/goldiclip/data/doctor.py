@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -35,6 +35,7 @@ class Finding:
     severity: Severity
     count: int = 0
     examples: list[str] = field(default_factory=list)
+    remedy: str = ""  # what to do about it, where the doctor's book does not know
 
 
 @dataclass
@@ -83,12 +84,22 @@ class Diagnosis:
         return {"ret": every, "cap": every, "ref": regions, "grd": regions, "vqa": self.has["questions"], "sd": every}
 
 
-def diagnose(shards: Shards, *, fast: bool = False, workers: int = 0, num_examples: int = 3) -> Diagnosis:
-    """Read every sample; decode every image unless `fast`. `workers` 0 takes as many as there are cores to use."""
+def diagnose(
+    shards: Shards,
+    *,
+    fast: bool = False,
+    workers: int = 0,
+    num_examples: int = 3,
+    also: Callable[[Sample, Diagnosis], None] | None = None,
+) -> Diagnosis:
+    """Read every sample; decode every image unless `fast`. `workers` 0 takes as many as there are cores to use.
+
+    `also` looks at every good sample too, and adds what it finds.
+    """
     diagnosis = Diagnosis(num_examples)
     _examine_archives(shards, diagnosis)
     chunks = list(_chunks(shards.lengths.tolist()))
-    examine = partial(_examine_rows, fast=fast, num_examples=num_examples)
+    examine = partial(_examine_rows, fast=fast, num_examples=num_examples, also=also)
     for part in progress(in_processes(examine, shards, chunks, workers), "reading shards", len(chunks)):
         diagnosis.add(part)
     _examine_meta_keys(diagnosis)
@@ -110,7 +121,14 @@ def _examine_archives(shards: Shards, diagnosis: Diagnosis) -> None:
             diagnosis.find("archive", "shard listed twice", path)
 
 
-def _examine_rows(shards: Shards, chunk: tuple[int, int, int], *, fast: bool, num_examples: int) -> Diagnosis:
+def _examine_rows(
+    shards: Shards,
+    chunk: tuple[int, int, int],
+    *,
+    fast: bool,
+    num_examples: int,
+    also: Callable[[Sample, Diagnosis], None] | None,
+) -> Diagnosis:
     shard, first, last = chunk
     diagnosis = Diagnosis(num_examples)
     for row in range(first, last):
@@ -121,6 +139,8 @@ def _examine_rows(shards: Shards, chunk: tuple[int, int, int], *, fast: bool, nu
             sample = shards.read(shard, row)
             _examine_image(sample, fast)
             _examine_good(sample, diagnosis)
+            if also:
+                also(sample, diagnosis)
         except BadSample as error:
             diagnosis.bad += 1
             where = f"{shards.paths[shard]}, key {key}"

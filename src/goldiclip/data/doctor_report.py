@@ -39,8 +39,8 @@ def _print_finding(console: Console, reason: str, item: Finding, samples: int, c
     console.print(f"  [{colour}]{item.count:,} × {escape(reason)}[/]{share}")
     for example in item.examples:
         console.print(Padding(escape(example[:300]), (0, 0, 0, 6)), style="dim")
-    if remedy(reason):
-        console.print(Padding(f"→ {escape(remedy(reason))}", (0, 0, 0, 6)))
+    if said := item.remedy or remedy(reason):
+        console.print(Padding(f"→ {escape(said)}", (0, 0, 0, 6)))
 
 
 def _print_supervision(console: Console, diagnosis: Diagnosis) -> None:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
+from goldiclip.config import ConfigError
 from goldiclip.types import Region
 
 
@@ -25,6 +26,17 @@ class BoxLimits:
     """Intersection over union above which the weaker of two boxes of one phrase goes."""
     per_phrase: int = 3
     per_image: int = 10
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("min_score", 0, 1),
+            ("max_overlap", 0, 1),
+            ("per_phrase", 1, 100),
+            ("per_image", 1, 1000),
+        ):
+            if not least <= getattr(self, name) <= most:
+                option = name.replace("_", "-")
+                raise ConfigError(f"--{option} is {getattr(self, name):g}; expected {least} to {most}")
 
     def fingerprint(self) -> dict[str, float]:
         return asdict(self)

@@ -75,17 +75,23 @@ def _dataset(ray: Any, job: Job, blocks: Sequence[Block]) -> Any:
     rows = [{"block": pickle.dumps(block), "counts": "{}", "samples": b"", "error": ""} for block in blocks]
     data = ray.data.from_items(rows, override_num_blocks=len(blocks))
     operators = _operators(job, has_gpus=resources.get("GPU", 0) > 0)
-    for operator, gpus in operators:
-        most = max(min(int(resources.get("GPU" if gpus else "CPU", 1)), len(blocks)), 1)
+    share = _gpu_share(int(resources.get("GPU", 0)), sum(on_gpu for _, on_gpu in operators))
+    for operator, on_gpu in operators:
+        most = max(min(int(resources.get("GPU" if on_gpu else "CPU", 1)), len(blocks)), 1)
         least = most if len(operators) == 1 else 1  # alone it may have everything at once
         pool = ray.data.ActorPoolStrategy(min_size=least, max_size=most)
-        data = data.map(operator, compute=pool, num_gpus=gpus or None, num_cpus=None if gpus else 1)
+        data = data.map(operator, compute=pool, num_gpus=share if on_gpu else None, num_cpus=None if on_gpu else 1)
     return data
 
 
-def _operators(job: Job, has_gpus: bool) -> list[tuple[type[_Operator], int]]:
-    """(operator, GPUs of each actor). Stages that run on the CPU are one operator with their neighbours; the first of
-    all reads and the last stores, neither on a GPU."""
+def _gpu_share(gpus: int, models: int) -> float:
+    """What each actor with a model takes of a GPU: all of it, unless there are more models than GPUs."""
+    return 1.0 if gpus >= models else gpus / models
+
+
+def _operators(job: Job, has_gpus: bool) -> list[tuple[type[_Operator], bool]]:
+    """(operator, whether it wants a GPU). Stages that run on the CPU are one operator with their neighbours; the first
+    of all reads and the last stores, neither on a GPU."""
     parts: list[list[Stage]] = [[]]
     for stage in job.stages:
         if has_gpus and stage.needs_device:
@@ -96,7 +102,7 @@ def _operators(job: Job, has_gpus: bool) -> list[tuple[type[_Operator], int]]:
     parts = [parts[0], *inner, parts[-1]] if len(parts) > 1 else parts
     last = len(parts) - 1
     return [
-        (_operator(job, part, reads=at == 0, stores=at == last), int(has_gpus and any(s.needs_device for s in part)))
+        (_operator(job, part, reads=at == 0, stores=at == last), has_gpus and any(stage.needs_device for stage in part))
         for at, part in enumerate(parts)
     ]
 

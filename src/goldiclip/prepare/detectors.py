@@ -18,6 +18,7 @@ Found = TypeVar("Found")
 
 OWLV2 = "google/owlv2-base-patch16-ensemble"
 GROUNDING_DINO = "IDEA-Research/grounding-dino-tiny"
+FAMILIES = ("owlv2", "grounding-dino")
 PROMPT = "a photo of a {}"
 
 
@@ -34,15 +35,16 @@ class Detector(Protocol):
 
 def detector(name: str, device: str = "cpu", batch: int = 16, min_score: float = 0.1) -> Detector:
     """A detector by name: "owlv2", "grounding-dino", or either with a model folder or hub id after a colon."""
-    family, _, model = name.partition(":")
-    families: dict[str, tuple[type[_Transformers], str]] = {
-        "owlv2": (Owlv2, OWLV2),
-        "grounding-dino": (GroundingDino, GROUNDING_DINO),
-    }
-    if family not in families:
-        raise ConfigError(f"detector {name!r}: expected {' or '.join(families)}, or one of them with :MODEL")
-    build, usual = families[family]
-    return build(model or usual, device, batch, min_score)
+    build, usual = {"owlv2": (Owlv2, OWLV2), "grounding-dino": (GroundingDino, GROUNDING_DINO)}[family_of(name)]
+    return build(name.partition(":")[2] or usual, device, batch, min_score)
+
+
+def family_of(name: str) -> str:
+    """What stands before the colon, if it is known."""
+    family = name.partition(":")[0]
+    if family not in FAMILIES:
+        raise ConfigError(f"detector {name!r}: expected {' or '.join(FAMILIES)}, or one of them with :MODEL")
+    return family
 
 
 class _Transformers:

@@ -32,6 +32,7 @@ from goldiclip.prepare.tables import By, Captions, Columns, Reading, normal_key,
 from goldiclip.types import Sample
 
 MIN_IMAGES = 1_000
+ROWS_AT_ONCE = 4_096
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,12 @@ def open_captions(tables: Sequence[Path], columns: Columns, folder: Path, *, qui
     def rows() -> Iterator[tuple[str, Captions]]:
         with Meter("reading captions", sum(path.stat().st_size for path in tables), unit="bytes", quiet=quiet) as meter:
             for path in tables:
-                yield from read_table(path, columns, reading)
-                meter.advance(path.stat().st_size, reading.counts)
+                before, reading.position = meter.done, lambda: 0
+                for number, row in enumerate(read_table(path, columns, reading)):
+                    yield row
+                    if not number % ROWS_AT_ONCE:
+                        meter.reach(before + reading.position(), reading.counts)
+                meter.reach(before + path.stat().st_size, reading.counts)
 
     def about() -> dict[str, Any]:
         found = {"rows": reading.rows, "counts": dict(reading.counts), "absent": dict(reading.absent)}

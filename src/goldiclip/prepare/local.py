@@ -75,11 +75,12 @@ class Processes:
 
     def __init__(self, job: Job, workers: int, devices: Sequence[str]) -> None:
         self.job, self.devices, self.size = job, devices, workers
+        self.threads = max(torch.get_num_threads() // workers, 1)  # as OMP_NUM_THREADS has it, where it is set
         self.workers = [self._new(number) for number in range(workers)]
         self.deaths: Counter[str] = Counter()
 
     def _new(self, number: int) -> _Worker:
-        return _Worker(number, self.job, self.devices[number % len(self.devices)])
+        return _Worker(number, self.job, self.devices[number % len(self.devices)], self.threads)
 
     @property
     def is_busy(self) -> bool:
@@ -120,14 +121,14 @@ class Processes:
 class _Worker:
     """A process and the task it holds."""
 
-    def __init__(self, number: int, job: Job, device: str) -> None:
+    def __init__(self, number: int, job: Job, device: str, threads: int) -> None:
         # A server that has imported all of this once: a new worker starts in no time, and no thread of ours is forked.
         context = get_context("forkserver")
         context.set_forkserver_preload([__name__])
         self.number = number
         self.task: Task | None = None
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(job, device, theirs), daemon=True)
+        self.process = context.Process(target=_serve, args=(job, device, threads, theirs), daemon=True)
         self.process.start()
         theirs.close()
 
@@ -160,10 +161,10 @@ class _Worker:
         return self.process.exitcode
 
 
-def _serve(job: Job, device: str, pipe: connection.Connection) -> None:
+def _serve(job: Job, device: str, threads: int, pipe: connection.Connection) -> None:
     """A worker's life: open the stages, then task after task until the other end is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the run
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     try:
         do = _doer(job, device)
         while True:

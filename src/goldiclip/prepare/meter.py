@@ -33,6 +33,10 @@ class Meter:
         elif not self.quiet and kind is None:
             self._say({})
 
+    def reach(self, done: int, counts: Mapping[str, int]) -> None:
+        """As far as this."""
+        self.advance(done - self.done, counts)
+
     def advance(self, amount: int, counts: Mapping[str, int]) -> None:
         self.done += amount
         if self._bar is not None:
@@ -45,7 +49,7 @@ class Meter:
         seconds = max(self._said - self._started, 1e-9)
         rate = self.done / seconds
         left = f", {_duration((self.total - self.done) / rate)} left" if 0 < self.done < self.total else ""
-        said = f"{self.what}: {self.done:,} of {self.total:,} {self.unit}, {rate:,.0f}/s{left}"
+        said = f"{self.what}: {self.done:,} of {self.total:,} {self.unit}, {_rate(rate)}{left}"
         print(f"{said}; {_said(counts)}" if counts else said, file=sys.stderr, flush=True)
 
 
@@ -57,7 +61,7 @@ def _bar(what: str, total: int) -> Any:
         def render(self, task: Any) -> Any:
             from rich.text import Text
 
-            return Text(f"{task.speed or 0:,.0f}/s", style="cyan")
+            return Text(_rate(task.speed or 0.0), style="cyan")
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(""), TimeRemainingColumn())
     bar = Progress(
@@ -65,6 +69,15 @@ def _bar(what: str, total: int) -> Any:
     )
     bar.add_task(what, total=total, said="")
     return bar
+
+
+def _rate(per_second: float) -> str:
+    """Per minute where that is less than one a second."""
+    return (
+        f"{per_second:,.0f}/s"
+        if per_second >= 10 or not per_second
+        else (f"{per_second:.1f}/s" if per_second >= 1 else f"{60 * per_second:.1f}/min")
+    )
 
 
 def _said(counts: Mapping[str, int]) -> str:

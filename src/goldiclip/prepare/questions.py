@@ -147,10 +147,12 @@ def _stem(word: str) -> str:
     for ending, other in (("ies", "y"), ("sses", "ss"), ("shes", "sh"), ("ches", "ch"), ("xes", "x"), ("s", "")):
         if word.endswith(ending) and len(word) > len(ending) + 2 and not word.endswith("ss"):
             return word[: -len(ending)] + other
-    return _SINGULARS.get(word, word)
+    return _SAME.get(word, word)
 
 
-_SINGULARS = {"men": "man", "women": "woman", "children": "child", "people": "person", "feet": "foot", "grey": "gray"}
+_SAME = {"men": "man", "women": "woman", "children": "child", "people": "person", "feet": "foot", "grey": "gray"}
+_SAME |= dict.fromkeys(("big", "huge", "giant", "enormous"), "large")
+_SAME |= dict.fromkeys(("little", "tiny", "miniature"), "small")
 
 
 def _among(stem: str, stems: Iterable[str]) -> bool:

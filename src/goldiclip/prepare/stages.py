@@ -13,23 +13,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
+
+from torch import Tensor
 
 from goldiclip.config import ConfigError
 from goldiclip.data.decode import decode_image
 from goldiclip.data.schema import BadSample
 from goldiclip.prepare.boxes import BoxLimits, choose
 from goldiclip.prepare.chunks import chunker, resolve
-from goldiclip.prepare.detectors import Detector, detector
+from goldiclip.prepare.detectors import Detector, detector, family_of
 from goldiclip.prepare.phrases import MAX_PHRASES, caption_order, find_phrases
 from goldiclip.prepare.questions import PROMPT, prompt_for, read_questions, reference_caption
 from goldiclip.prepare.templates import template_questions
 from goldiclip.prepare.writers import Writer, writer
 from goldiclip.types import Region, Sample
+
+# A sample and its pixels; None where nobody asks for them, BadSample where there are none.
+Decoded = tuple[Sample, "Tensor | BadSample | None"]
+DECODERS = 4  # threads
 
 # Samples in, samples out; what was rejected or lost on the way is counted by reason.
 Work = Callable[[Sequence[Sample], Counter[str]], list[Sample]]
@@ -58,6 +65,9 @@ class Phrases:
     limit: int = MAX_PHRASES
     name: str = field(default="phrases", init=False)
     needs_device: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        _require("phrases: limit", self.limit)
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
@@ -93,6 +103,11 @@ class Boxes:
     name: str = field(default="boxes", init=False)
     needs_device: bool = field(default=True, init=False)
 
+    def __post_init__(self) -> None:
+        _require("boxes: batch", self.batch)
+        if isinstance(self.detector, str):
+            family_of(self.detector)
+
     @property
     def fingerprint(self) -> Mapping[str, Any]:
         return {"version": 1, "detector": identity(self.detector), **self.limits.fingerprint()}
@@ -108,15 +123,24 @@ class Boxes:
             finder = detector(self.detector, device, self.batch, self.limits.min_score)
 
         def work(samples: Sequence[Sample], counts: Counter[str]) -> list[Sample]:
-            kept, todo = _decoded(samples, counts, lambda sample: self._is_wanted(sample, counts))
-            phrases = [[phrase for _, phrase in phrases_of(kept[at])] for at, _ in todo]
-            found = finder.detect([image for _, image in todo], phrases)
-            for (at, _), regions in zip(todo, found, strict=True):
-                kept[at] = self._with_regions(kept[at], regions, counts)
+            kept: list[Sample] = []
+            for part in _decoded(samples, self.batch, lambda sample: self._is_wanted(sample, counts)):
+                kept += self._with_boxes(part, finder, counts)
             counts.update(_take_counts(finder))
             return kept
 
         return work
+
+    def _with_boxes(self, part: Sequence[Decoded], finder: Detector, counts: Counter[str]) -> Iterator[Sample]:
+        """Some samples and their pixels, as many as are looked at in one go; what cannot be decoded is left out."""
+        asked = [(sample, image) for sample, image in part if isinstance(image, Tensor)]
+        phrases = [[phrase for _, phrase in phrases_of(sample)] for sample, _ in asked]
+        found = iter(finder.detect([image for _, image in asked], phrases) if asked else ())
+        for sample, image in part:
+            if isinstance(image, BadSample):
+                counts[f"left out: {image.reason}"] += 1
+            else:
+                yield sample if image is None else self._with_regions(sample, next(found), counts)
 
     def _is_wanted(self, sample: Sample, counts: Counter[str]) -> bool:
         if is_marked(sample, self.name, self.mark(sample)):
@@ -142,6 +166,9 @@ class Questions:
     batch: int = 32
     replace: bool = False
     name: str = field(default="questions", init=False)
+
+    def __post_init__(self) -> None:
+        _require("questions: batch", self.batch)
 
     @property
     def needs_device(self) -> bool:
@@ -192,21 +219,28 @@ def _asked(source: Writer | None, samples: Sequence[Sample], counts: Counter[str
     return [() if reply is None else read_questions(reply, caption, counts) for reply, caption in found]
 
 
-def _decoded(
-    samples: Sequence[Sample], counts: Counter[str], is_wanted: Callable[[Sample], bool]
-) -> tuple[list[Sample], list[tuple[int, Any]]]:
-    """The samples whose image can be used, and (index among them, pixels) of those that are wanted."""
-    kept: list[Sample] = []
-    todo = []
-    for sample in samples:
-        if is_wanted(sample):
-            try:
-                todo.append((len(kept), decode_image(sample.image)))
-            except BadSample as bad:
-                counts[f"left out: {bad.reason}"] += 1
-                continue
-        kept.append(sample)
-    return kept, todo
+def _decoded(samples: Sequence[Sample], size: int, is_wanted: Callable[[Sample], bool]) -> Iterator[list[Decoded]]:
+    """The samples `size` at a time, pixels beside those that are wanted: decoded while the part before is worked on,
+    and no more at once than two parts hold."""
+    ahead: deque[list[tuple[Sample, Future[Tensor | BadSample] | None]]] = deque()
+    with ThreadPoolExecutor(DECODERS) as pool:
+        for start in range(0, len(samples), size):
+            part = samples[start : start + size]
+            ahead.append([(sample, pool.submit(_decode, sample) if is_wanted(sample) else None) for sample in part])
+            if len(ahead) > 1:
+                yield _waited_for(ahead.popleft())
+        yield from map(_waited_for, ahead)
+
+
+def _waited_for(part: Sequence[tuple[Sample, Future[Tensor | BadSample] | None]]) -> list[Decoded]:
+    return [(sample, future.result() if future else None) for sample, future in part]
+
+
+def _decode(sample: Sample) -> Tensor | BadSample:
+    try:
+        return decode_image(sample.image)
+    except BadSample as bad:
+        return bad
 
 
 def _take_counts(source: Any) -> Counter[str]:
@@ -215,6 +249,11 @@ def _take_counts(source: Any) -> Counter[str]:
     taken = Counter(counts)
     counts.clear()
     return taken
+
+
+def _require(what: str, value: int) -> None:
+    if value < 1:
+        raise ConfigError(f"{what} is {value}; expected 1 or more")
 
 
 # --- marks and phrases on a sample ----------------------------------------------------------------------------------
@@ -268,14 +307,23 @@ def identity(source: Any) -> str:
     return f"{family if family in ('owlv2', 'grounding-dino') else 'model'}:{digest.hexdigest()[:16]}"
 
 
-def stages_named(names: Sequence[str], **settings: Any) -> list[Stage]:
+def stages_named(
+    names: Sequence[str],
+    *,
+    phrases: str = "auto",
+    detector: str = "owlv2",
+    writer: str = "templates",
+    detector_batch: int = 16,
+    writer_batch: int = 64,
+    replace: bool = False,
+) -> list[Stage]:
     """The stages of a run, in the order in which they build on one another."""
     known: dict[str, Callable[[], Stage]] = {
-        "phrases": lambda: Phrases(resolve(settings["phrases"])),
-        "boxes": lambda: Boxes(settings["detector"], settings["limits"], settings["batch"], settings["replace"]),
-        "questions": lambda: Questions(settings["writer"], settings["batch"], settings["replace"]),
+        "phrases": lambda: Phrases(resolve(phrases)),
+        "boxes": lambda: Boxes(detector, batch=detector_batch, replace=replace),
+        "questions": lambda: Questions(writer, writer_batch, replace),
     }
     unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ConfigError(f"stages: {', '.join(unknown)} unknown; expected some of {', '.join(known)}")
+    if unknown or not names:
+        raise ConfigError(f"--stages {' '.join(unknown)}: expected some of {', '.join(known)}")
     return [build() for name, build in known.items() if name in names]

@@ -14,7 +14,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -55,6 +55,7 @@ class Reading:
     rows: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     absent: Counter[str] = field(default_factory=Counter)  # cells without a caption, by column
+    position: Callable[[], int] = lambda: 0  # bytes of the table that were read
 
 
 def read_table(path: Path, columns: Columns, reading: Reading) -> Iterator[tuple[str, Captions]]:
@@ -183,7 +184,7 @@ def raw_rows(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
 
 def _csv_rows(path: Path, delimiter: str, reading: Reading) -> Iterator[dict[str, Any]]:
     csv.field_size_limit(min(sys.maxsize, 1 << 24))
-    with _open_text(path) as file:
+    with _open_text(path, reading) as file:
         rows = csv.reader((line.replace("\0", "") for line in file), delimiter=delimiter)
         header: list[str] | None = None
         while True:
@@ -203,7 +204,7 @@ def _csv_rows(path: Path, delimiter: str, reading: Reading) -> Iterator[dict[str
 
 
 def _json_lines(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
-    with _open_text(path) as file:
+    with _open_text(path, reading) as file:
         for line in file:
             try:
                 row = json.loads(line) if line.strip() else None
@@ -251,8 +252,10 @@ def _json_rows(path: Path) -> Iterable[dict[str, Any]]:
     return rows
 
 
-def _open_text(path: Path) -> io.TextIOBase:
-    opened = gzip.open(path, "rb") if path.name.endswith(".gz") else open(path, "rb")  # noqa: SIM115
+def _open_text(path: Path, reading: Reading) -> io.TextIOBase:
+    stored = open(path, "rb")  # noqa: SIM115
+    reading.position = stored.tell
+    opened: Any = gzip.GzipFile(fileobj=stored) if path.name.endswith(".gz") else stored
     return io.TextIOWrapper(opened, encoding="utf-8", errors="replace", newline="")
 
 
