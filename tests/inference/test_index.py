@@ -244,10 +244,23 @@ def test_an_index_is_opened_with_its_own_encoder_and_format(engine: Engine, tmp_
         Index.create(tmp_path / "index", engine, precision="float16")
     with pytest.raises(FileNotFoundError, match="goldiclip index"):
         Index.open(tmp_path / "nowhere", engine)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "file").touch()
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_folder_of_something_else_is_left_alone(engine: Engine, store: str, tmp_path: Path) -> None:
+    other = tmp_path / need(store)
+    other.mkdir()
+    (other / "file").touch()
     with pytest.raises(IndexMismatch, match="something else"):
-        Index.create(tmp_path / "other", engine)
+        Index.create(other, engine)
+
+
+def test_a_lance_table_of_something_else_is_left_alone(engine: Engine, tmp_path: Path) -> None:
+    lance = pytest.importorskip("lance", reason="the serve extra is not installed")
+    pyarrow = pytest.importorskip("pyarrow")
+    lance.write_dataset(pyarrow.table({"a": [1]}), tmp_path / "other.lance")
+    with pytest.raises(IndexMismatch, match="another program"):
+        Index.create(tmp_path / "other.lance", engine)
 
 
 def _build(folder: Path) -> None:
@@ -266,16 +279,20 @@ def slowly(gallery: list[Item]):  # type: ignore[no-untyped-def]
         yield item
 
 
-def test_a_killed_build_loses_nothing_written_and_goes_on(engine: Engine, tmp_path: Path) -> None:
-    process = multiprocessing.get_context("spawn").Process(target=_build, args=(tmp_path / "index",))
+@pytest.mark.parametrize(("store", "written"), [("folder", "generation-0/0*"), ("table.lance", "data/*")], ids=STORES)
+def test_a_killed_build_loses_nothing_written_and_goes_on(
+    engine: Engine, store: str, written: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / need(store)
+    process = multiprocessing.get_context("spawn").Process(target=_build, args=(folder,))
     process.start()
     deadline = time.monotonic() + 60
-    while not (tmp_path / "index" / "generation-0" / "000002").exists():
+    while len([*folder.glob(written)]) < 5:  # the fifth is begun when the fourth is whole
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    index = Index.create(tmp_path / "index", engine)
+    index = Index.create(folder, engine)
     survived = len(index)
     assert 24 <= survived < 64
     added = index.add(items(64))

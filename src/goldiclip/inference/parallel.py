@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,9 @@ def add_with_ray(
         raise ConfigError("several workers take ray: pip install 'goldiclip[prepare]'") from error
     is_mine = not ray.is_initialized()
     if is_mine:
-        ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "lance is not fork-safe")  # Ray's forks become other programs at once
+            ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
     try:
         task = ray.remote(num_cpus=1, num_gpus=1 if device.startswith("cuda") else 0)(add_share)
         parts = [task.remote(uri, encoder, list(names), rank, workers, device, options) for rank in range(workers)]

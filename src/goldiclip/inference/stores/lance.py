@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from goldiclip.config import ConfigError
 from goldiclip.inference.stores import Row
 
 # From here on a vector index is worth its building; below, Lance compares every vector.
@@ -19,18 +20,37 @@ INDEX_FROM = 100_000
 WIDE = {"nprobes": 32, "refine_factor": 2}
 
 
-class LanceStore:
-    def __init__(
-        self, uri: str, width: int, block_bytes: int, storage_options: Mapping[str, str] | None = None
-    ) -> None:
-        import lance
+Options = Mapping[str, str] | None  # Lance's own, of the object storage
 
+
+def create_table(uri: str, width: int, notes: Mapping[str, str], storage_options: Options = None) -> None:
+    """An empty table whose schema carries `notes`."""
+    import lance
+
+    empty = _table([], width).replace_schema_metadata(dict(notes))
+    lance.write_dataset(empty, uri, storage_options=dict(storage_options or {}))
+
+
+def read_note(uri: str, name: str, storage_options: Options = None) -> str | None:
+    """What the table's schema says under a name, "" if nothing; None where there is no table."""
+    try:
+        import lance
+    except ImportError as error:
+        raise ConfigError(f"{uri}: a Lance table takes pylance: pip install 'goldiclip[serve]'") from error
+    try:
+        table = lance.dataset(uri, storage_options=dict(storage_options or {}))
+    except ValueError as error:
+        if "not found" not in str(error):
+            raise
+        return None
+    return (table.schema.metadata or {}).get(name.encode(), b"").decode()
+
+
+class LanceStore:
+    def __init__(self, uri: str, width: int, block_bytes: int, storage_options: Options = None) -> None:
         self.uri, self.width, self.block_bytes = uri, width, block_bytes
         self.options = dict(storage_options or {})
-        try:
-            self.table = lance.dataset(uri, storage_options=self.options)
-        except ValueError:
-            self.table = lance.write_dataset(self._table([]), uri, storage_options=self.options)
+        self.refresh()
 
     def refresh(self) -> None:
         import lance
@@ -52,10 +72,12 @@ class LanceStore:
 
         if replaced:
             merge = self.table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-            merge.execute(self._table(rows))
+            merge.execute(_table(rows, self.width))
             self.refresh()
         elif rows:
-            self.table = lance.write_dataset(self._table(rows), self.uri, mode="append", storage_options=self.options)
+            self.table = lance.write_dataset(
+                _table(rows, self.width), self.uri, mode="append", storage_options=self.options
+            )
 
     def delete(self, ids: Sequence[str]) -> int:
         before = len(self)
@@ -112,21 +134,20 @@ class LanceStore:
         by_place = {row["_rowid"]: row for row in found}
         return [by_place[place] for place in wanted]
 
-    def _table(self, rows: Sequence[Row]) -> Any:
-        import pyarrow as pa
 
-        vectors = (
-            np.stack([row.vector for row in rows]).astype(np.float16) if rows else np.zeros((0, self.width), np.float16)
-        )
-        flat = pa.array(vectors.reshape(-1), type=pa.float16())
-        return pa.table(
-            {
-                "id": pa.array([row.id for row in rows], pa.string()),
-                "vector": pa.FixedSizeListArray.from_arrays(flat, self.width),
-                "block": pa.array([row.block for row in rows], pa.binary()),
-                "record": pa.array([json.dumps(dict(row.record)) for row in rows], pa.json_()),
-            }
-        )
+def _table(rows: Sequence[Row], width: int) -> Any:
+    import pyarrow as pa
+
+    vectors = np.stack([row.vector for row in rows]).astype(np.float16) if rows else np.zeros((0, width), np.float16)
+    flat = pa.array(vectors.reshape(-1), type=pa.float16())
+    return pa.table(
+        {
+            "id": pa.array([row.id for row in rows], pa.string()),
+            "vector": pa.FixedSizeListArray.from_arrays(flat, width),
+            "block": pa.array([row.block for row in rows], pa.binary()),
+            "record": pa.array([json.dumps(dict(row.record)) for row in rows], pa.json_()),
+        }
+    )
 
 
 def _quoted(text: str) -> str:

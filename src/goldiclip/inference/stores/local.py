@@ -96,7 +96,7 @@ class LocalStore:
         with self._writing():
             places = {self._places[id] for id in ids if id in self._places}
             if places:
-                _replace(self.home / "deleted.json", json.dumps(sorted(self.deleted | places)).encode())
+                replace_durably(self.home / "deleted.json", json.dumps(sorted(self.deleted | places)).encode())
                 self.refresh()
         return len(places)
 
@@ -115,7 +115,7 @@ class LocalStore:
                     for place, block, record in zip(places, self.blocks(places), self.records(places))
                 ]
                 _write_segment(following / f"{first // SEGMENT_AFTER_COMPACTION:06d}", rows, self.block_bytes)
-            _replace(self.folder / "current", following.name.encode())
+            replace_durably(self.folder / "current", following.name.encode())
             for old in self.folder.glob("generation-*"):
                 if old.name not in (self.generation, following.name):
                     shutil.rmtree(old)
@@ -277,7 +277,7 @@ def _flushed(path: Path, parts: Sequence[bytes]) -> None:
         os.fsync(file.fileno())
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace_durably(path: Path, data: bytes) -> None:
     partial = path.with_name(path.name + ".partial")
     _flushed(partial, [data])
     os.replace(partial, path)
