@@ -118,18 +118,24 @@ def plan(
     show_plan(recipe, overrides, gpus=gpus, gpu=gpu, samples=samples, dollars_per_hour=dollars_per_hour)
 
 
-def report(run: Positional[Path], *, against: str = "") -> None:
+def report(runs: Positional[tuple[Path, ...]], *, against: str = "") -> None:
     """Write RUN/report.html: curves, task weights, throughput, configuration, evaluations and pictures on one page.
 
     Args:
-        run: A run's folder.
-        against: paper, or another run: show the evaluations beside it too.
+        runs: Folders of runs, or of evaluations; several also make an ablation table, in their order.
+        against: paper, or another run: show the evaluations beside it, here too.
     """
+    from goldiclip.evaluate.command import page_of_evaluation
     from goldiclip.train.report import write_report
 
-    if against:
+    if not runs:
+        raise ConfigError("report: name the folder of a run")
+    for run in runs if against else ():
         compare((run,), against=against)
-    print(write_report(run))
+    if len(runs) > 1:
+        compare(runs)
+    for run in runs:
+        print(page_of_evaluation(run) or write_report(run, against or "paper"))
 
 
 def doctor() -> int:
@@ -290,7 +296,7 @@ def evaluate(
     shortlist: int = 0,
     segmentation: str = "value",
     spaced: bool = False,
-    whole: bool = False,
+    fit: Literal["own", "crop", "whole"] = "own",
     overlays: int = 8,
     strict: bool = False,
     precision: str = "",
@@ -303,12 +309,12 @@ def evaluate(
         data: Folder that holds the sets. What is missing is listed with its licence, source and layout.
         only: Sets by name, parted by commas, such as coco,docci_fg.
         mode: tc, ta, or both; those the model has unless you say otherwise.
-        out: Folder for results.json, results.md and overlays; evaluation/ beside the model unless you say otherwise.
+        out: Folder for results and overlays; evaluation/ beside the model unless you say otherwise.
         custom: CSV and JSONL files and folders of your own.
         shortlist: Also two-stage retrieval: this many candidates by ta, ordered by tc.
         segmentation: value, sink, attention, parted by commas.
         spaced: Segmentation class names with their spaces back.
-        whole: Squeeze whole images into the square instead of cropping the centre.
+        fit: Crop the centre, squeeze in the whole image, or what the model itself was made for.
         overlays: Segmentations of each set saved to look at.
         strict: Stop at the first problem of the data instead of leaving it out.
         precision: fp32 or bf16; bf16 on a GPU unless you say otherwise.
@@ -317,13 +323,16 @@ def evaluate(
     from goldiclip.evaluate import command
     from goldiclip.train.launch import seated
     from goldiclip.train.parallel import current_ranks
+    from goldiclip.train.report import write_report
 
-    options = command.options(
-        only, mode, segmentation, custom, shortlist, whole, spaced=spaced, overlays=overlays, strict=strict
-    )
+    how = {"fit": None if fit == "own" else fit, "spaced": spaced, "overlays": overlays, "strict": strict}
+    options = command.options(only, mode, segmentation, custom, shortlist, **how)
     with seated() as seat:
-        ranks = current_ranks()
-        command.run(model, data, options, out=out, device=seat.device, precision=precision, batch=batch, ranks=ranks)
+        given: dict[str, Any] = {"device": seat.device, "precision": precision, "batch": batch}
+        file = command.run(model, data, options, out=out, ranks=current_ranks(), **given)
+        run = command.run_of(file)
+        if run is not None and seat.is_first:
+            print(write_report(run))
 
 
 def compare(

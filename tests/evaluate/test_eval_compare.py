@@ -128,8 +128,10 @@ def test_our_row_stands_under_the_papers(results: Results) -> None:
     tables = {table.title: table for table in against_paper(results)}
     retrieval = tables["Zero-shot retrieval"]
     assert retrieval.heads == ("COCO T2I R@1", "COCO I2T R@1", "DCI T2I R@1")
-    name, cells = retrieval.rows[-1]
-    assert name == "mine"
+    (name, cells), (agnostic, beside) = retrieval.rows[-2:]
+    assert (name, agnostic) == ("mine", "mine ta")
+    assert [cell.text for cell in beside] == ["50.0 (-2.3)", "–", "–"]  # to GoldiCLIP ta
+    assert retrieval.notes[0] == "differences to GoldiCLIP 30M, of ta to GoldiCLIP ta 30M"
     assert [cell.text for cell in cells] == ["60.0 (+4.5)", "65.0 (-5.3)", "72.0 (+0.1)"]
     assert [cell.verdict for cell in cells] == ["better", "worse", "same"]  # 71.9 lies within 71.5 … 72.5
     assert dict(retrieval.rows)["GoldiCLIP 3M"][0].text == "45.1"
@@ -141,11 +143,15 @@ def test_averages_are_computed_from_the_columns(results: Results) -> None:
     assert table.rows[-1][1][-1].text == "30.0 (-2.8)"
     assert dict(table.rows)["COSMOS 30M"][-1].text == "20.5"
     assert any("COSMOS's average is printed as 20.0" in note for note in table.notes)
+    some = replace(results, rows=[one for one in results.rows if one.set != "voc20"])
+    table = next(table for table in against_paper(some) if table.title.startswith("Zero-shot segmentation"))
+    assert table.heads == ("Cityscapes", "Context59", "ADE20K", "COCO-Stuff")  # of some no average
 
 
 def test_another_row_of_the_paper_can_be_the_rival(results: Results) -> None:
-    cells = against_paper(results, "FLAIR", "3M")[0].rows[-1][1]
+    (_, cells), (_, agnostic) = against_paper(results, "FLAIR", "3M")[0].rows[-2:]
     assert cells[0].difference == pytest.approx(60.0 - 37.7)
+    assert agnostic[0].difference == pytest.approx(50.0 - 37.7)  # the paper has no FLAIR ta
     with pytest.raises(ConfigError, match="the paper has no FLAIR trained on 5M; nearest: FLAIR 3"):
         against_paper(results, "FLAIR", "5M")
 

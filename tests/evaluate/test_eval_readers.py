@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -348,6 +350,44 @@ def test_entries_of_another_form_are_said(tmp_path: Path) -> None:
     assert len(found.texts) == 7
     assert [problem.key for problem in problems.found] == ["entry 1", "entry 2"]
     assert "has no 'caption'" in problems.found[0].found
+
+
+def test_captions_that_are_no_words_are_said_by_entry(tmp_path: Path) -> None:
+    for name in ("sharegpt4v_1k", "coco_karpathy", "flickr30k_val"):
+        WRITERS[name](tmp_path)
+
+    def spoil(file: str, change: Callable[[Any], None]) -> None:
+        content = json.loads((tmp_path / file).read_text())
+        change(content)
+        (tmp_path / file).write_text(json.dumps(content))
+
+    spoil("share4v/share4v_sam_10k.json", lambda found: found[2].update(conversations=[{"from": "human"}]))
+    spoil("coco/dataset_coco.json", lambda found: found["images"][0]["sentences"].__setitem__(1, {"tokens": []}))
+    spoil("flickr30k-images/flickr30k_val.json", lambda found: found[1]["caption"].__setitem__(4, " "))
+    said = {}
+    for name in ("sharegpt4v_1k", "coco_karpathy", "flickr30k_val"):
+        problems = Problems()
+        found = read(name, tmp_path, problems)
+        assert isinstance(found, Gallery)
+        said[name] = (len(found.texts), problems.found[0].key, problems.found[0].found)
+    assert said["sharegpt4v_1k"] == (3, "entry 2", "caption 0 is None, expected words")
+    assert said["coco_karpathy"] == (9, "COCO_val2014_000000000004.jpg", "caption 1 is None, expected words")
+    assert said["flickr30k_val"] == (9, "entry 1", "caption 4 is ' ', expected words")
+
+
+def test_questions_of_another_form_are_said(tmp_path: Path) -> None:
+    WRITERS["retvqa"](tmp_path)
+    path = tmp_path / "retvqa/retvqa_release_v1.json"
+    content = json.loads(path.read_text())
+    content["0"]["question"], content["1"]["pos_imgs"], content["2"]["pos_imgs"] = None, "1000", []
+    path.write_text(json.dumps(content))
+    problems = Problems()
+    found = read("retvqa", tmp_path, problems)
+    assert isinstance(found, Questions)
+    assert len(found.texts) == 2
+    assert [(one.key, one.found[:12]) for one in problems.found] == [
+        ("question 0", "its question"), ("question 1", "pos_imgs and"), ("question 2", "has no relev"),
+    ]  # fmt: skip
 
 
 def test_a_file_that_is_no_json_is_said(tmp_path: Path) -> None:

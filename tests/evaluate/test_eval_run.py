@@ -5,20 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from plain_sets import indifferent
 from set_layouts import WRITERS, write_all, write_csv, write_image
 
 from goldiclip.cli import main
-from goldiclip.config import Config, ConfigError
+from goldiclip.config import Config, ConfigError, to_yaml
 from goldiclip.evaluate.compare import summary
 from goldiclip.evaluate.datasets import READERS
+from goldiclip.evaluate.options import own_fit
 from goldiclip.evaluate.problems import BadData
 from goldiclip.evaluate.results import as_markdown, read_results
 from goldiclip.evaluate.run import Options, evaluate
 from goldiclip.inference.engine import Engine
 from goldiclip.inference.load import load_engine, weights_hash
+from goldiclip.model.encoders import OpenClip, OpenClipTokenizer
 from goldiclip.model.goldiclip import GoldiCLIP
 from goldiclip.model.pretrained import save_model
 
@@ -57,6 +62,11 @@ def test_everything_under_a_root_is_measured(engine: Engine, tmp_path: Path) -> 
     page = (out / "results.md").read_text()
     assert page == as_markdown(results)
     assert all(f"## {name} (" in page for name in only)
+    whole = (out / "results.html").read_text()
+    assert all(f"<caption>{name} (" in whole for name in only)
+    assert "<caption>Zero-shot retrieval</caption>" in whole
+    assert "src='data:image/png;base64," in whole
+    assert not re.search(r"(src|href)='?https?:", whole)
 
 
 def test_the_annotation_hash_is_that_of_the_file(engine: Engine, tmp_path: Path) -> None:
@@ -113,13 +123,78 @@ def test_problems_are_counted_and_reported_or_stop(engine: Engine, tmp_path: Pat
 
 
 def test_annotations_of_an_unexpected_form_are_said(engine: Engine, tmp_path: Path) -> None:
-    WRITERS["sharegpt4v_1k"](tmp_path)
-    path = tmp_path / "share4v/share4v_sam_10k.json"
-    content = json.loads(path.read_text())
-    content[2]["conversations"] = [{"from": "human"}]
-    path.write_text(json.dumps(content))
-    with pytest.raises(BadData, match="sharegpt4v_1k: its annotations are not of the form expected"):
-        evaluate(engine, tmp_path, Options(only=("sharegpt4v_1k",)), say=lambda _: None)
+    WRITERS["dci"](tmp_path)
+    (tmp_path / "dci/densely_captioned_images/splits.json").write_text('["sa_1.json"]')
+    with pytest.raises(BadData, match="dci: its annotations are not of the form expected"):
+        evaluate(engine, tmp_path, Options(only=("dci",)), say=lambda _: None)
+
+
+def test_a_set_that_cannot_be_read_leaves_the_others_to_be_measured(engine: Engine, tmp_path: Path) -> None:
+    root, out = tmp_path / "data", tmp_path / "out"
+    for name in ("coco", "cars", "aircraft"):
+        WRITERS[name](root)
+    (root / "coco/annotations/captions_val2017.json").write_text("{")
+    (root / "stanford_cars/devkit/cars_meta.mat").unlink()
+    said: list[str] = []
+    results = evaluate(engine, root, out=out, say=said.append)
+    assert {row.set for row in results.rows} == {"aircraft"}
+    assert "captions_val2017.json: no JSON" in results.problems["coco"][0]
+    assert re.search(r"cars: .*cars_meta\.mat cannot be read \(No such file", results.problems["cars"][0])
+    assert sum(line.startswith("left out: ") for line in said) == 2
+    for page in ("results.md", "results.html"):
+        assert "cars: not measured" in (out / page).read_text()
+    with pytest.raises(BadData, match="no JSON"):
+        evaluate(engine, root, Options(strict=True), say=lambda _: None)
+    with pytest.raises(BadData, match="no JSON"):
+        evaluate(engine, root, Options(only=("coco", "cars")), say=lambda _: None)
+
+
+def test_what_was_measured_before_stays_while_the_weights_do(engine: Engine, tiny: Config, tmp_path: Path) -> None:
+    root, out = tmp_path / "data", tmp_path / "out"
+    for name in ("coco", "scenes_questions"):
+        WRITERS[name](root)
+    only = {name: Options(only=(name,)) for name in ("coco", "scenes_questions", "scenes_short")}
+    evaluate(engine, root, only["scenes_questions"], out=out, command="first", say=lambda _: None)
+    evaluate(engine, root, only["coco"], out=out, command="second", say=lambda _: None)
+    found = read_results(out)
+    assert {(row.set, row.command) for row in found.rows} == {("coco", "second"), ("scenes_questions", "first")}
+    assert found.rows[0].set == "coco"  # in the order of the sets, not of the commands
+    other = Engine(GoldiCLIP(tiny.model, seed=2), image_size=32, device="cpu", batch=4)
+    evaluate(other, root, only["scenes_short"], out=out, say=lambda _: None)
+    assert {row.set for row in read_results(out).rows} == {"scenes_short"}
+
+
+def test_kinds_of_segmentation_are_known_and_fit_the_encoder(engine: Engine, tmp_path: Path) -> None:
+    for name in ("coco", "scenes_segmentation"):
+        WRITERS[name](tmp_path)
+    with pytest.raises(ConfigError, match="'sinks' is no kind of segmentation; nearest: sink"):
+        evaluate(engine, tmp_path, Options(segmentation=("sinks",)), say=lambda _: None)
+    plain = indifferent()
+    sets = Options(only=("coco", "scenes_segmentation"), modes=("ta",))
+    results = evaluate(plain, tmp_path, sets, say=lambda _: None)
+    assert {row.set for row in results.rows} == {"coco"}
+    assert results.problems["scenes_segmentation"][0].endswith("this encoder has none; it has none")
+
+
+def test_images_are_fitted_as_the_model_was_made_for(engine: Engine, tmp_path: Path) -> None:
+    import open_clip
+
+    tower = {"layers": 1, "width": 32, "head_width": 16, "patch_size": 8, "image_size": 32}
+    text = {"context_length": 16, "vocab_size": 49_408, "width": 32, "heads": 2, "layers": 1}
+    model = open_clip.CLIP(embed_dim=16, vision_cfg=tower, text_cfg=text)
+    model.visual.preprocess_cfg = {"resize_mode": "squash"}  # as SigLIP's
+    tokenizer = OpenClipTokenizer(open_clip.SimpleTokenizer(), 16)
+    squeezed = Engine(OpenClip(model), image_size=32, device="cpu", tokenizer=tokenizer)  # type: ignore[arg-type]
+    WRITERS["scenes_long"](tmp_path)
+    WRITERS["scenes_segmentation"](tmp_path)
+    assert (own_fit(engine), own_fit(squeezed)) == ("crop", "whole")
+    only = {"only": ("scenes_long", "scenes_segmentation")}
+    results = evaluate(squeezed, tmp_path, Options(**only), say=lambda _: None)  # type: ignore[arg-type]
+    assert {(row.set, row.mode) for row in results.rows} == {("scenes_long", "ta"), ("scenes_segmentation", "value")}
+    assert results.rows[0].counts["truncated_texts"] == 5
+    assert not any("square" in one for one in results.rows[0].deviations)
+    cropped = evaluate(squeezed, tmp_path, Options(fit="crop", **only), say=lambda _: None)  # type: ignore[arg-type]
+    assert "shorter side resized, centre cropped (published: images squeezed to a square)" in cropped.rows[0].deviations
 
 
 def test_sets_of_ones_own_need_no_root(engine: Engine, tmp_path: Path) -> None:
@@ -130,6 +205,18 @@ def test_sets_of_ones_own_need_no_root(engine: Engine, tmp_path: Path) -> None:
     assert {(row.set, row.family) for row in results.rows} == {("mine", "custom")}
     with pytest.raises(ConfigError, match="give a folder of sets"):
         evaluate(engine, None, say=lambda _: None)
+    with pytest.raises(FileNotFoundError, match=r"yours\.csv is not there"):
+        evaluate(engine, None, Options(custom=(path, tmp_path / "yours.csv")), say=lambda _: None)
+
+
+def test_sets_of_one_name_are_refused(engine: Engine, tmp_path: Path) -> None:
+    write_image(tmp_path / "0.jpg")
+    rows = [{"image": "0.jpg", "caption": "zero"}]
+    first = write_csv(tmp_path / "mine.csv", rows)
+    for second in ("mine.tsv", "coco.csv"):
+        path = write_csv(tmp_path / second, rows)
+        with pytest.raises(ConfigError, match=r"another set is called '(mine|coco)' already"):
+            evaluate(engine, None, Options(custom=(first, path)), say=lambda _: None)
 
 
 def test_deviations_are_named(engine: Engine, tmp_path: Path) -> None:
@@ -148,7 +235,8 @@ def test_deviations_are_named(engine: Engine, tmp_path: Path) -> None:
 def run_folder(tiny: Config, tmp_path: Path) -> Path:
     """A run's folder with an encoder in it, and some sets beside it."""
     save_model(GoldiCLIP(tiny.model, seed=3), tiny, tmp_path / "run/encoder")
-    (tmp_path / "run/config.yaml").write_text("schema: 1\nrecipe: tiny/ca\n")
+    (tmp_path / "run/config.yaml").write_text(to_yaml(replace(tiny, recipe="tiny/ca")))
+    (tmp_path / "run/log.jsonl").touch()
     for name in ("coco", "scenes_short"):
         WRITERS[name](tmp_path / "sets")
     return tmp_path / "run"
@@ -163,7 +251,9 @@ def test_the_command_writes_beside_the_run(run_folder: Path, capsys: pytest.Capt
     assert {row.set for row in results.rows} == {"coco", "scenes_short"}
     assert {row.mode for row in results.rows} == {"tc"}
     assert results.command.startswith("goldiclip ")
-    assert str(run_folder / "evaluation/results.json") in said
+    for page in ("evaluation/results.json", "evaluation/results.html", "report.html"):
+        assert str(run_folder / page) in said
+    assert "<caption>scenes_short (held out)</caption>" in (run_folder / "report.html").read_text()
 
 
 def test_a_run_is_shown_beside_the_paper_and_other_runs(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,6 +269,37 @@ def test_a_run_is_shown_beside_the_paper_and_other_runs(run_folder: Path, capsys
     assert "| CA |" in page
     assert main(["compare", str(run_folder)]) == 2
     assert "nothing to compare with" in capsys.readouterr().err
+
+
+def test_a_report_stands_beside_the_paper_or_another_run(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sets, other = str(run_folder.parent / "sets"), run_folder.parent / "other"
+    assert main(["evaluate", str(run_folder), "--data", sets, "--only", "coco"]) == 0
+    shutil.copytree(run_folder, other)
+    capsys.readouterr()
+    assert main(["report", str(run_folder), "--against", "paper"]) == 0
+    assert "GoldiCLIP 30M" in capsys.readouterr().out
+    page = (run_folder / "report.html").read_text()
+    assert "<caption>Zero-shot retrieval</caption>" in page
+    assert re.search(r"<td class='(better|worse|same)'>[\d.]+ \([+-][\d.]+\)</td>", page)
+    assert main(["report", str(run_folder), "--against", str(other)]) == 0
+    page = (run_folder / "report.html").read_text()
+    assert "Zero-shot retrieval" not in page
+    assert "<th>coco/tc/text_to_image/recall@1</th>" in page
+    assert main(["report", str(run_folder), str(other)]) == 0
+    ablation = (run_folder / "evaluation/ablation.md").read_text()
+    assert [f"| tiny/ca {folder} |" in ablation for folder in (run_folder, other)] == [True, True]
+    assert (other / "report.html").exists()
+
+
+def test_an_evaluation_of_no_run_has_a_report_too(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sets, alone = str(run_folder.parent / "sets"), run_folder.parent / "alone"
+    assert main(["evaluate", str(run_folder), "--data", sets, "--only", "coco", "--out", str(alone)]) == 0
+    assert not (run_folder / "report.html").exists()
+    (alone / "results.html").unlink()
+    assert main(["report", str(alone), "--against", "paper"]) == 0
+    assert str(alone / "results.html") in capsys.readouterr().out
+    assert "coco (val2017)" in (alone / "results.html").read_text()
+    assert main(["report"]) == 2
 
 
 def test_mistakes_are_said_in_a_line(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

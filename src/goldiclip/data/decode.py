@@ -23,8 +23,8 @@ warnings.filterwarnings("ignore", "The image decoding and encoding capabilities 
 
 MAX_PIXELS = 1 << 26  # 8,192 × 8,192: 200 MB once decoded
 MIN_SIDE = 8
-# What the fallback may open: pixels alone, nothing that runs a program.
-_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "PPM", "MPO")
+# What the fallback may open: pixels alone, nothing that runs a program. Pillow opens MPO as JPEG.
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "PPM")
 
 # JPEG frame headers: every SOF but DHT (C4), JPG (C8) and DAC (CC).
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -91,7 +91,7 @@ def _decode_with_pillow(data: bytes) -> Tensor:
             pixels = bytearray(image.convert("RGB").tobytes())
             width, height = image.size
     except Exception as error:  # Pillow raises whatever its many readers raise
-        raise BadSample("undecodable image", str(error)[:120]) from None
+        raise _undecodable(error) from None
     return torch.frombuffer(pixels, dtype=torch.uint8).view(height, width, 3).permute(2, 0, 1)
 
 
@@ -106,4 +106,11 @@ def _pillow_size(data: bytes) -> tuple[int, int]:
     except Image.DecompressionBombError as error:
         raise BadSample("image too large", str(error)[:120]) from None
     except Exception as error:
-        raise BadSample("undecodable image", str(error)[:120]) from None
+        raise _undecodable(error) from None
+
+
+def _undecodable(error: Exception) -> BadSample:
+    from PIL import UnidentifiedImageError
+
+    is_unknown = isinstance(error, UnidentifiedImageError)  # which would name an address in memory
+    return BadSample("undecodable image", f"none of {', '.join(_FORMATS)}" if is_unknown else str(error)[:120])

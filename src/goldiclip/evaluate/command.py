@@ -12,9 +12,11 @@ from rich.console import Console
 
 from goldiclip.config import ConfigError
 from goldiclip.evaluate.compare import Table, ablation_table, against
+from goldiclip.evaluate.options import Options
+from goldiclip.evaluate.page import PAGE, cards, whole, write_page
 from goldiclip.evaluate.results import FILE, find_results, read_results
-from goldiclip.evaluate.run import Options, evaluate
-from goldiclip.evaluate.show import STYLE, to_html, to_markdown, to_terminal
+from goldiclip.evaluate.run import evaluate
+from goldiclip.evaluate.show import to_markdown, to_terminal
 from goldiclip.inference.load import load_engine
 from goldiclip.types import Alone, Ranks
 
@@ -51,7 +53,25 @@ def run(
         for name, about in results.missing.items():
             print(f"not there: {name}: {about['title']}; {about['licence']}; {about['source']}; {about['layout']}")
         print(folder / FILE)
+        print(folder / PAGE)
     return folder / FILE
+
+
+def run_of(file: Path) -> Path | None:
+    """The training run whose results a file holds, if they are a run's."""
+    run = file.parent.parent
+    return run if file.parent.name == RUN_FOLDER and (run / "log.jsonl").is_file() else None
+
+
+def page_of_evaluation(folder: Path) -> Path | None:
+    """Write once more the page of results that belong to no run; None where there is a run, or nothing."""
+    if (folder / "config.yaml").is_file():
+        return None
+    try:
+        file = find_results(folder)
+    except FileNotFoundError:
+        return None
+    return write_page(read_results(file), file.parent)
 
 
 def default_folder(model: str) -> Path:
@@ -64,7 +84,7 @@ def default_folder(model: str) -> Path:
 
 
 def options(
-    only: str, mode: str, segmentation: str, custom: Sequence[Path], shortlist: int, whole: bool, **others: object
+    only: str, mode: str, segmentation: str, custom: Sequence[Path], shortlist: int, **others: object
 ) -> Options:
     """Options from words: lists are parted by commas."""
     if shortlist < 0:
@@ -75,7 +95,6 @@ def options(
         segmentation=_listed(segmentation),
         custom=tuple(custom),
         shortlist=shortlist,
-        fit="whole" if whole else "crop",
         **others,  # type: ignore[arg-type]
     )
 
@@ -95,7 +114,7 @@ def compare(runs: Sequence[Path], rival: str = "", method: str = "GoldiCLIP", da
         tables = against(read_results(runs[0]), rival, method, data)
         name = f"against-{Path(rival).name}"
     elif len(runs) > 1:
-        tables, name = [ablation_table({_run_name(folder): folder for folder in runs})], "ablation"
+        tables, name = [ablation_table(_named(runs))], "ablation"
     else:
         raise ConfigError("nothing to compare with: give --against paper, --against RUN, or several runs")
     console = Console(width=None if sys.stdout.isatty() else 200)
@@ -104,6 +123,13 @@ def compare(runs: Sequence[Path], rival: str = "", method: str = "GoldiCLIP", da
     for table in tables:
         console.print(to_terminal(table))
     return write_pages(tables, find_results(runs[0]).parent, name) if tables else []
+
+
+def _named(runs: Sequence[Path]) -> dict[str, Path]:
+    """Runs by the recipe they were made from; of one recipe, by their folders too."""
+    recipes = [_run_name(folder) for folder in runs]
+    names = [name if recipes.count(name) == 1 else f"{name} {folder}" for name, folder in zip(recipes, runs)]
+    return dict(zip(names, runs))
 
 
 def _run_name(folder: Path) -> str:
@@ -120,8 +146,5 @@ def write_pages(tables: Sequence[Table], folder: Path, name: str) -> list[Path]:
     """The tables as Markdown and as a page that needs nothing else."""
     markdown, page = folder / f"{name}.md", folder / f"{name}.html"
     markdown.write_text("\n".join(map(to_markdown, tables)), encoding="utf-8")
-    body = "\n".join(map(to_html, tables))
-    page.write_text(
-        f"<!doctype html><meta charset='utf-8'><title>{name}</title><style>{STYLE}</style>\n{body}\n", encoding="utf-8"
-    )
+    page.write_text(whole(name, cards(tables)), encoding="utf-8")
     return [markdown, page]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from goldiclip.evaluate.paper import Column, corrections, paper_tables, require_method
-from goldiclip.evaluate.results import Results, Row, read_results
+from goldiclip.evaluate.paper import Column, PaperTable, corrections, paper_tables, require_method
+from goldiclip.evaluate.results import Results, Row, counted, read_results
 
 # Names of the paper's ablation by the recipe variant that trains it.
 ABLATION = {"ca": "CA", "dc": "+DC", "vd": "+VD", "un": "+UN", "sd": "+SD", "": "+SD"}
@@ -61,9 +61,9 @@ def summary(results: Results) -> list[Table]:
             (metric, tuple(_with_interval(found.get((metric, mode))) for mode in modes))
             for metric in dict.fromkeys(row.metric for row in rows)
         )
-        counts = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in rows[0].counts.items())
         problems = results.problems.get(name, [])
-        notes = (counts, *rows[0].deviations, *([f"{len(problems)} problems of the data"] if problems else []))
+        said = (f"problems of the data: {len(problems)}, the first: {problems[0]}",) if problems else ()
+        notes = (counted(rows[0].counts), *rows[0].deviations, *said)
         tables.append(Table(f"{name} ({rows[0].split})", modes, shown, notes))
     return tables
 
@@ -83,21 +83,33 @@ def against(results: Results, other: str, method: str = "GoldiCLIP", data: str =
 
 
 def against_paper(results: Results, method: str = "GoldiCLIP", data: str = "30M") -> list[Table]:
-    """Our row under the paper's, for each table that we have any number of; differences are to the method's row."""
+    """Our rows under the paper's, for each table that we have any number of; differences are to the method's row.
+
+    What is measured text-conditioned stands there text-agnostically too: beside the method's own row of that kind where
+    the paper has one.
+    """
     require_method(method, data)
-    tables = []
-    for table in paper_tables().values():
-        rival = table.row(method, data)
-        ours = [_measured(results, column) for column in table.columns]
-        if rival is None or not any(ours):
-            continue
-        shown = tuple(place for place, row in enumerate(ours) if row)
-        rows = [(f"{row.method} {row.data}", _plain(row.values, shown)) for row in table.rows]
-        mine = tuple(_cell(ours[place], rival.values[place]) for place in shown)
-        heads = tuple(table.columns[place].head for place in shown)
-        notes = (f"differences to {method} {data}", *(note for note in corrections() if note.startswith(table.name)))
-        tables.append(_with_average(Table(table.title, heads, (*rows, (_name(results), mine)), notes)))
-    return tables
+    tables = (_beside(results, table, method, data) for table in paper_tables().values())
+    return [table for table in tables if table is not None]
+
+
+def _beside(results: Results, table: PaperTable, method: str, data: str) -> Table | None:
+    rival = table.row(method, data)
+    ours = [_measured(results, column) for column in table.columns]
+    if rival is None or not any(ours):
+        return None
+    shown = tuple(place for place, row in enumerate(ours) if row)
+    rows = [(f"{row.method} {row.data}", _plain(row.values, shown)) for row in table.rows]
+    rows.append((_name(results), tuple(_cell(ours[place], rival.values[place]) for place in shown)))
+    notes = [f"differences to {method} {data}", *(note for note in corrections() if note.startswith(table.name))]
+    agnostic = [_measured(results, replace(table.columns[place], mode="ta")) for place in shown]
+    if any(row and row is not ours[place] for place, row in zip(shown, agnostic)):
+        own = table.row(f"{method} ta", data)
+        values = [(own or rival).values[place] for place in shown]
+        rows.append((f"{_name(results)} ta", tuple(map(_cell, agnostic, values))))
+        notes[0] += f", of ta to {own.method} {data}" if own else ""
+    found = Table(table.title, tuple(table.columns[place].head for place in shown), tuple(rows), tuple(notes))
+    return _with_average(found) if len(shown) == len(table.columns) else found
 
 
 def against_run(results: Results, other: Results) -> list[Table]:

@@ -6,11 +6,12 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from goldiclip.config import ConfigError
+from goldiclip.evaluate.datasets import benchmarks
 
 SCHEMA = 1
 FILE = "results.json"
@@ -67,6 +68,27 @@ def write_results(results: Results, folder: Path) -> Path:
     return folder / FILE
 
 
+def with_earlier(results: Results, folder: Path) -> Results:
+    """Also what the folder holds of the same weights on sets that are not measured here."""
+    try:
+        earlier = read_results(folder / FILE)
+    except (FileNotFoundError, ConfigError):
+        return results
+    if earlier.model_hash != results.model_hash:
+        return results
+    here = {row.set for row in results.rows} | set(results.problems)
+    kept = [row for row in earlier.rows if row.set not in here]
+    old = {row.set for row in kept}
+    joined = {
+        name: {key: value for key, value in getattr(earlier, name).items() if key in old} | getattr(results, name)
+        for name in ("details", "problems", "seconds")
+    }
+    missing = {name: about for name, about in results.missing.items() if name not in old}
+    place = {name: number for number, name in enumerate(benchmarks())}
+    rows = sorted([*kept, *results.rows], key=lambda row: place.get(row.set, len(place)))
+    return replace(results, rows=rows, missing=missing, **joined)
+
+
 def read_results(path: Path) -> Results:
     """From the file, or the folder or run that holds it."""
     file = find_results(path)
@@ -112,6 +134,8 @@ def as_markdown(results: Results) -> str:
     lines += [f"Weights {results.model_hash}, " + ", ".join(f"{name} {value}" for name, value in results.made.items())]
     for name in dict.fromkeys(row.set for row in results.rows):
         lines += ["", *_set_page(results, name)]
+    for name in unmeasured(results):
+        lines += ["", f"## {name}: not measured", *_problem_lines(results.problems[name])]
     if results.missing:
         lines += ["", "## Not there", "", "| set | what it is | licence | from | files |", "|---|---|---|---|---|"]
         for name, about in results.missing.items():
@@ -121,11 +145,16 @@ def as_markdown(results: Results) -> str:
     return "\n".join(lines) + "\n"
 
 
+def unmeasured(results: Results) -> list[str]:
+    """Sets that are there and could not be read."""
+    measured = {row.set for row in results.rows}
+    return [name for name in results.problems if name not in measured]
+
+
 def _set_page(results: Results, name: str) -> list[str]:
     rows = [row for row in results.rows if row.set == name]
     first = rows[0]
-    counts = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in first.counts.items())
-    lines = [f"## {name} ({first.split})", "", f"{counts}; annotations {first.annotations}", ""]
+    lines = [f"## {name} ({first.split})", "", f"{counted(first.counts)}; annotations {first.annotations}", ""]
     modes = list(dict.fromkeys(row.mode for row in rows))
     lines += ["| | " + " | ".join(modes) + " |", "|---|" + "---|" * len(modes)]
     cells = {(row.metric, row.mode): row for row in rows}
@@ -134,6 +163,11 @@ def _set_page(results: Results, name: str) -> list[str]:
         lines.append(f"| {metric} | " + " | ".join(shown) + " |")
     lines += ["", *(f"- {deviation}" for deviation in dict.fromkeys(d for row in rows for d in row.deviations))]
     return lines + _problem_lines(results.problems.get(name, []))
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """`5,000 images, 25,014 texts, 12 truncated texts`."""
+    return ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items())
 
 
 def percent(row: Row | None) -> str:

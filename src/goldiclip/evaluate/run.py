@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import datetime
-import difflib
-import hashlib
-import math
 import platform
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,49 +19,26 @@ from goldiclip.evaluate.datasets import READERS, benchmarks
 from goldiclip.evaluate.datasets.custom import read_custom
 from goldiclip.evaluate.datasets.items import Gallery, Items, Labelled, Masked, Questions
 from goldiclip.evaluate.datasets.segments import space
-from goldiclip.evaluate.metrics import Estimate
+from goldiclip.evaluate.options import Options, own_fit, require_known, settled
+from goldiclip.evaluate.page import write_page
 from goldiclip.evaluate.problems import BadData, Problems
 from goldiclip.evaluate.questions import questions
-from goldiclip.evaluate.results import Results, Row, write_results
+from goldiclip.evaluate.results import Results, Row, counted, with_earlier, write_results
 from goldiclip.evaluate.retrieval import retrieval
+from goldiclip.evaluate.rows import Measured, as_rows, deviations
 from goldiclip.evaluate.segmentation import segmentation
 from goldiclip.inference.engine import Engine
 from goldiclip.inference.load import weights_hash
-from goldiclip.inference.pictures import Fit
-from goldiclip.inference.segment import PROTOCOL_SIZE, segmentation_modes
+from goldiclip.inference.segment import segmentation_modes
 from goldiclip.types import Alone, Ranks
 
-Measured = Iterator[tuple[str, float]]
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to evaluate; the defaults are the paper's."""
-
-    only: tuple[str, ...] = ()
-    """Sets by name; empty: all that are there."""
-    custom: tuple[Path, ...] = ()
-    """Files and folders of your own."""
-    modes: tuple[str, ...] = ()
-    """tc, ta; empty: those the encoder has."""
-    segmentation: tuple[str, ...] = ("value",)
-    """value, sink, attention."""
-    shortlist: int = 0
-    """Also text-conditioned re-ranking of this many text-agnostic candidates; 0 leaves it out."""
-    fit: Fit = "crop"
-    """Resize the shorter side and crop the centre, or squeeze the whole image into the square."""
-    spaced: bool = False
-    """Segmentation class names with their spaces back."""
-    overlays: int = 8
-    """Segmentations of each set saved to look at."""
-    strict: bool = False
-    """Stop at the first problem of the data, and at a set in `only` that is not there."""
+__all__ = ["Options", "evaluate", "find_sets", "measure"]
 
 
 def evaluate(
     engine: Engine,
     root: Path | None,
-    options: Options = Options(),
+    options: Options | None = None,
     *,
     out: Path | None = None,
     name: str = "",
@@ -72,31 +46,66 @@ def evaluate(
     ranks: Ranks | None = None,
     say: Callable[[str], None] = print,
 ) -> Results:
-    """Measure every set found; rank 0 writes results.json, results.md and overlays under `out`."""
+    """Measure every set found; rank 0 writes results.json, results.md, results.html and overlays under `out`.
+
+    A set that cannot be read is said and the others go on; under `strict` it ends the evaluation, as it does when there
+    is no other.
+    """
     ranks = ranks or Alone()
     say = say if ranks.rank == 0 else _silent
-    options = replace(options, modes=_modes(engine, options))
+    options = settled(engine, options or Options())
     sets, missing = find_sets(root, options)
     if not sets:
         raise ConfigError(_nothing_found(root, missing))
     results = Results(name, weights_hash(engine), engine.modes, command, _made(engine), missing=missing)
     for set_name, read in sets.items():
-        started = time.perf_counter()
         problems = Problems(options.strict, ranks, engine.device)
-        items = _read(set_name, read, problems)
-        say(f"{set_name}: {len(items.pictures):,} images")
-        overlays = out / "overlays" / set_name if out and options.overlays else None
-        rows, details = _rows(set_name, items, measure(engine, items, options, overlays, ranks, problems), results)
-        rows = [replace(row, deviations=(*items.deviations, *deviations(engine, items, options))) for row in rows]
-        results.rows += rows
-        results.details |= {set_name: details} if details else {}
-        results.problems |= {set_name: problems.of_all()} if problems.of_all() else {}
-        results.seconds[set_name] = round(time.perf_counter() - started, 3)
-        for line in _summary(rows, results.problems.get(set_name, [])):
-            say(line)
-        if out and ranks.rank == 0:  # after every set, so that nothing is lost
-            write_results(results, out)
+        try:
+            items = _read(set_name, read, problems)
+            _require_segmentation(set_name, engine, items, options)
+        except ConfigError as error:
+            if options.strict or len(sets) == 1:
+                raise
+            results.problems[set_name] = [str(error), *problems.of_all()]
+            say(f"left out: {error}")
+        else:
+            _measure_into(results, set_name, items, engine, options, out, ranks, problems, say)
+        if out and results.rows and ranks.rank == 0:  # after every set, so that nothing is lost
+            write_all(results, out)
+    if not results.rows:
+        raise BadData(next(iter(results.problems.values()))[0])
     return results
+
+
+def write_all(results: Results, folder: Path) -> None:
+    """Beside what the folder holds of the same weights on other sets: as JSON, as Markdown and as a page."""
+    results = with_earlier(results, folder)
+    write_results(results, folder)
+    write_page(results, folder)
+
+
+def _measure_into(
+    results: Results,
+    name: str,
+    items: Items,
+    engine: Engine,
+    options: Options,
+    out: Path | None,
+    ranks: Ranks,
+    problems: Problems,
+    say: Callable[[str], None],
+) -> None:
+    started = time.perf_counter()
+    say(f"{name}: {len(items.pictures):,} images")
+    overlays = out / "overlays" / name if out and options.overlays else None
+    rows, details = as_rows(name, items, measure(engine, items, options, overlays, ranks, problems), results)
+    rows = [replace(row, deviations=(*items.deviations, *deviations(engine, items, options))) for row in rows]
+    results.rows += rows
+    results.details |= {name: details} if details else {}
+    results.problems |= {name: problems.of_all()} if problems.of_all() else {}
+    results.seconds[name] = round(time.perf_counter() - started, 3)
+    for line in _summary(rows, results.problems.get(name, [])):
+        say(line)
 
 
 def measure(
@@ -104,17 +113,23 @@ def measure(
 ) -> Measured:
     """The evaluation of whatever kind of set this is."""
     shared: dict[str, Any] = {"ranks": ranks, "problems": problems}
+    asked: dict[str, Any] = {"modes": options.modes, "how": options.fit or own_fit(engine), **shared}
     if isinstance(items, Gallery):
-        yield from retrieval(engine, items, modes=options.modes, shortlist=options.shortlist, how=options.fit, **shared)
+        yield from retrieval(engine, items, shortlist=options.shortlist, **asked)
     elif isinstance(items, Questions):
-        yield from questions(engine, items, modes=options.modes, how=options.fit, **shared)
+        yield from questions(engine, items, **asked)
     elif isinstance(items, Labelled):
-        yield from classification(engine, items, modes=options.modes, how=options.fit, **shared)
+        yield from classification(engine, items, **asked)
     elif isinstance(items, Masked):
-        known = segmentation_modes(engine)
-        modes = [mode for mode in options.segmentation if mode in known] if known else []
         items = replace(items, classes=space(items.classes)) if options.spaced else items
-        yield from segmentation(engine, items, modes=modes, overlays=overlays, num_overlays=options.overlays, **shared)
+        shared |= {"overlays": overlays, "num_overlays": options.overlays}
+        yield from segmentation(engine, items, modes=options.segmentation, **shared)
+
+
+def _require_segmentation(name: str, engine: Engine, items: Items, options: Options) -> None:
+    if isinstance(items, Masked) and not options.segmentation:
+        has = ", ".join(segmentation_modes(engine)) or "none"
+        raise ConfigError(f"{name}: of the kinds of segmentation asked for this encoder has none; it has {has}")
 
 
 # --- which sets -----------------------------------------------------------------------------------------------------
@@ -126,7 +141,8 @@ def find_sets(root: Path | None, options: Options) -> tuple[dict[str, Read], dic
     """The sets that are there, each with its reader, and what the others are and where they come from."""
     if root is not None and not root.is_dir():
         raise FileNotFoundError(f"{root}: no such folder")
-    _require_known(options.only)
+    for name in options.only:
+        require_known("set", name, list(benchmarks()))
     found: dict[str, Read] = {}
     missing = {}
     for name, benchmark in benchmarks().items():
@@ -142,6 +158,10 @@ def find_sets(root: Path | None, options: Options) -> tuple[dict[str, Read], dic
         name, about_it = next(iter(missing.items()))
         raise BadData(f"{root}: {name} is not there; expected {about_it['layout']} (from {about_it['source']})")
     for path in options.custom:
+        if not path.exists():
+            raise FileNotFoundError(f"{path} is not there")
+        if path.stem in benchmarks() or path.stem in found:
+            raise ConfigError(f"{path}: another set is called {path.stem!r} already; give it another name")
         found[path.stem] = _custom_reader(path)
     return found, missing if root is not None else {}
 
@@ -157,6 +177,9 @@ def _custom_reader(path: Path) -> Read:
 def _read(name: str, read: Read, problems: Problems) -> Items:
     try:
         items = read(problems)
+    except (OSError, UnicodeDecodeError) as error:
+        where = error.filename if isinstance(error, OSError) and error.filename else name
+        raise BadData(f"{name}: {where} cannot be read ({getattr(error, 'strerror', None) or error})") from error
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise BadData(
             f"{name}: its annotations are not of the form expected ({type(error).__name__}: {error})"
@@ -167,15 +190,6 @@ def _read(name: str, read: Read, problems: Problems) -> Items:
     return items
 
 
-def _require_known(only: tuple[str, ...]) -> None:
-    for name in only:
-        if name not in benchmarks():
-            near = difflib.get_close_matches(name, benchmarks(), n=3, cutoff=0.4)
-            raise ConfigError(
-                f"{name!r} is no set; nearest: {', '.join(near) or 'none'}; all: {', '.join(benchmarks())}"
-            )
-
-
 def _nothing_found(root: Path | None, missing: dict[str, dict[str, str]]) -> str:
     if root is None:
         return "nothing to evaluate on: give a folder of sets (--data) or files of your own (--custom)"
@@ -183,86 +197,12 @@ def _nothing_found(root: Path | None, missing: dict[str, dict[str, str]]) -> str
     return f"{root}: none of {len(missing)} sets is there. Expected, for example, {shown}. docs/evaluation.md lists all"
 
 
-def _modes(engine: Engine, options: Options) -> tuple[str, ...]:
-    known = tuple(mode for mode in ("tc", "ta") if mode in engine.modes)
-    for mode in options.modes:
-        if mode not in known:
-            raise ConfigError(f"mode {mode!r}: this encoder has {', '.join(known)}")
-    if options.shortlist and "tc" not in known:
-        raise ConfigError(f"a shortlist is re-ranked by tc, which this encoder lacks; it has {', '.join(known)}")
-    return options.modes or known
-
-
-# --- rows -----------------------------------------------------------------------------------------------------------
-
-
-def _rows(name: str, items: Items, measured: Measured, results: Results) -> tuple[list[Row], dict[str, float]]:
-    """Numbers as rows. `counts/…` go into every row; the IoU of each class goes into details."""
-    counts, details, numbers = {}, {}, {}
-    for key, value in measured:
-        if key.startswith("counts/"):
-            counts[key.removeprefix("counts/")] = int(value)
-        elif "/iou/" in key:
-            details[key] = value
-        else:
-            numbers[key] = value
-    start = Row(
-        set=name,
-        family=benchmarks()[name].family if name in benchmarks() else "custom",
-        split=items.split,
-        mode="",
-        metric="",
-        value=math.nan,
-        low=math.nan,
-        high=math.nan,
-        counts=counts,
-        annotations=annotation_hash(items),
-        model=results.model_hash,
-        command=results.command,
-    )
-    rows = []
-    for key, value in numbers.items():
-        mode, _, metric = key.partition("/")
-        low, high = (value.low, value.high) if isinstance(value, Estimate) else (math.nan, math.nan)
-        rows.append(replace(start, mode=mode, metric=metric, value=float(value), low=low, high=high))
-    return rows, details
-
-
-def annotation_hash(items: Items) -> str:
-    """SHA-256 of the annotation files one after another, 16 digits: of one file, what sha256sum says.
-
-    Masks count by name and size, pictures that no file lists by name.
-    """
-    digest = hashlib.sha256()
-    for path in items.annotations:
-        digest.update(path.read_bytes() if path.is_file() else path.name.encode())
-    if isinstance(items, Masked):
-        for mask in items.masks:
-            digest.update(f"{mask.name} {mask.stat().st_size}\n".encode())
-    elif not items.annotations:
-        digest.update("\n".join(Path(str(picture)).name for picture in items.pictures).encode())
-    return digest.hexdigest()[:16]
-
-
-def deviations(engine: Engine, items: Items, options: Options) -> tuple[str, ...]:
-    """Where this evaluation is not to the letter the published one, by name."""
-    named = []
-    if isinstance(items, Masked):
-        if engine.image_size != PROTOCOL_SIZE:
-            named.append(f"windows of {engine.image_size} pixels, images scaled alike (published: {PROTOCOL_SIZE})")
-        if options.spaced:
-            named.append("class names with their spaces (published: run together)")
-    else:
-        named.append("bicubic resizing of uint8 tensors, antialiased (published: Pillow's)")
-        if options.fit != "crop":
-            named.append("images squeezed to a square (published: shorter side resized, centre cropped)")
-        named.append("ties in expectation (published: as the sort leaves them)")
-    if engine.precision != "fp32":
-        named.append(f"{engine.precision} autocast")
-    return tuple(named)
+# --- words ----------------------------------------------------------------------------------------------------------
 
 
 def _summary(rows: list[Row], problems: list[str]) -> Iterator[str]:
+    if rows:
+        yield f"  {counted(rows[0].counts)}"
     for row in rows:
         interval = f"  ({100 * row.low:5.1f} – {100 * row.high:5.1f})" if row.low == row.low else ""
         yield f"  {row.mode:10} {row.metric:32} {100 * row.value:6.2f}{interval}"

@@ -42,7 +42,7 @@ def segmentation(
     ranks = ranks or Alone()
     problems = problems if problems is not None else Problems()
     _require(modes, segmentation_modes(engine))
-    queries, _ = class_features(engine, items.classes, templates("imagenet"), ranks)
+    queries, num_truncated = class_features(engine, items.classes, templates("imagenet"), ranks)
     query_class = torch.tensor([place for place, names in enumerate(items.classes) for _ in names])
     found: dict[str, list[Tensor]] = {mode: [] for mode in modes}
     index = []
@@ -62,6 +62,7 @@ def segmentation(
         yield from _ious(mode, ranks.gather(mine.to(engine.device))[order].cpu(), items)
     yield "counts/images", len(order)
     yield "counts/classes", len(items.classes)
+    yield "counts/truncated_texts", num_truncated
 
 
 def _ious(mode: str, per_image: Tensor, items: Masked) -> Iterator[tuple[str, float]]:
@@ -101,7 +102,7 @@ def _read(items: Masked, place: int) -> tuple[Tensor, Tensor] | Exception:
         with Image.open(items.masks[place]) as mask:
             labelled = torch.from_numpy(np.array(mask).astype(np.int64))
         return pixels(items.pictures[place]), labelled
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, SyntaxError, Image.DecompressionBombError) as error:  # SyntaxError: a broken PNG
         return error
 
 

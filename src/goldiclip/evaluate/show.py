@@ -65,13 +65,3 @@ def to_html(table: Table) -> str:
 def _html_cell(cell: Cell) -> str:
     classes = cell.verdict + (" best" if cell.is_best else "")
     return f"<td class='{classes}'>{html.escape(cell.text)}</td>"
-
-
-STYLE = """
-table.compare { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 1em 0 }
-table.compare td, table.compare th { border-bottom: 1px solid #ccc; padding: .2em .6em; text-align: right }
-table.compare th:first-child { text-align: left } table.compare caption { text-align: left; font-weight: bold }
-table.compare .better { color: #0a7a2f } table.compare .worse { color: #b3261e }
-table.compare .best { font-weight: bold }
-p.note { color: #666; font-size: .9em; margin: .2em 0 }
-"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from goldiclip.data.captions import split_sentences
 from goldiclip.evaluate.datasets.items import Gallery, GalleryBuilder
@@ -63,8 +64,13 @@ def _karpathy(annotation: Path, folders: list[Path], split: str, problems: Probl
         if entry["split"] == split:
             inside = entry.get("filepath", "")
             image = first_there(*(folder / inside / entry["filename"] for folder in folders))
-            builder.add(entry["filename"], image, [sentence["raw"] for sentence in entry["sentences"][:5]])
+            builder.add(entry["filename"], image, [_field(sentence, "raw") for sentence in entry["sentences"][:5]])
     return builder.gallery(f"Karpathy {split}")
+
+
+def _field(found: Any, name: str) -> Any:
+    """What an entry's part holds under a name; None, which no caption is, where it holds nothing."""
+    return found.get(name) if isinstance(found, dict) else None
 
 
 def docci_fine_grained(home: Path, problems: Problems) -> Gallery:
@@ -139,7 +145,8 @@ def sharegpt4v(size: int) -> Reader:
         builder = GalleryBuilder(annotation, problems)
         found = listed(read_json(annotation), annotation)[:size]
         for position, entry in entries(found, annotation, {"image": str, "conversations": list}, problems):
-            text = ". ".join(split_sentences(entry["conversations"][1]["value"]))
+            said = _field(next(iter(entry["conversations"][1:]), None), "value")
+            text = ". ".join(split_sentences(said)) if isinstance(said, str) else said
             builder.add(f"entry {position}", _sam_image(home, entry["image"]), [text])
         if len(found) < size:
             problems.add("bad entry", annotation, "list", f"holds {len(found)} captions of the {size} expected")

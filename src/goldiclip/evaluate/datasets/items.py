@@ -74,9 +74,12 @@ class GalleryBuilder:
         owner = self.place[image]
         if owner is None:
             return
-        for text in texts:
-            self.texts.append(text)
-            self.owners.append(owner)
+        for place, text in enumerate(texts):
+            if isinstance(text, str) and text.strip():
+                self.texts.append(text)
+                self.owners.append(owner)
+            else:
+                self.problems.add("bad entry", self.annotation, key, f"caption {place} is {text!r}, expected words")
 
     def _new(self, key: object, image: Path) -> int | None:
         if not is_there(image, self.annotation, key, self.problems):

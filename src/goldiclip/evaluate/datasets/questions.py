@@ -60,10 +60,16 @@ def _is_asked(entry: Any, split: str, annotation: Path, key: str, problems: Prob
         return False
     if entry.get("split", split) != split:
         return False
-    if not entry["pos_imgs"]:
-        problems.add("bad entry", annotation, f"question {key}", "has no relevant image")
-        return False
-    return True
+    flaw = ""
+    if not isinstance(entry["question"], str) or not entry["question"].strip():
+        flaw = f"its question is {entry['question']!r}, expected words"
+    elif not isinstance(entry["pos_imgs"], list) or not isinstance(entry["neg_imgs"], list):
+        flaw = "pos_imgs and neg_imgs are to be lists of images"
+    elif not entry["pos_imgs"]:
+        flaw = "has no relevant image"
+    if flaw:
+        problems.add("bad entry", annotation, f"question {key}", flaw)
+    return not flaw
 
 
 def kind_of(found: str, annotation: Path, key: str, problems: Problems) -> str:

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from goldiclip.config import Config, from_yaml
-from goldiclip.evaluate.compare import against_paper, summary
+from goldiclip.evaluate.compare import against, summary
 from goldiclip.evaluate.results import find_results, read_results
 from goldiclip.evaluate.show import to_html
 from goldiclip.train.checkpoint import write_durably
@@ -45,18 +45,21 @@ STATE: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 
 
-def write_report(run: Path) -> Path:
-    """RUN/report.html from what the folder holds now; a run under way may be asked as often as one likes."""
+def write_report(run: Path, rival: str = "paper") -> Path:
+    """RUN/report.html from what the folder holds now; a run under way may be asked as often as one likes.
+
+    Its evaluations stand beside `rival`: the paper's tables, or another run's results.
+    """
     if not (run / "config.yaml").is_file():
         raise FileNotFoundError(f"{run} holds no run (no config.yaml): `goldiclip report` takes the folder of one")
     config = from_yaml((run / "config.yaml").read_text(), str(run / "config.yaml"))
     records = list(read_log(run / "log.jsonl")) if (run / "log.jsonl").is_file() else []
     page = run / "report.html"
-    write_durably(page, render(run, config, records))
+    write_durably(page, render(run, config, records, rival))
     return page
 
 
-def render(run: Path, config: Config, records: Sequence[Record]) -> str:
+def render(run: Path, config: Config, records: Sequence[Record], rival: str) -> str:
     """The whole page."""
     steps = [record for record in records if "event" not in record]
     events = [record for record in records if "event" in record]
@@ -66,7 +69,7 @@ def render(run: Path, config: Config, records: Sequence[Record]) -> str:
         section("Losses", loss_charts(steps, config), "Smoothed; the faint line is every step."),
         section("Optimisation", charts(steps, (*STATE, *MORE))),
         section("Cost", charts(steps, COSTS)),
-        section("Evaluation", evaluation_tables(run)),
+        section("Evaluation", evaluation_tables(run, rival)),
         section("Pictures", pictures(run)),
         section("What happened", [happenings(events)] if events else []),
         section("Configuration", [configuration(run)]),
@@ -207,13 +210,13 @@ def charts(steps: Sequence[Record], wanted: Sequence[tuple[str, str, dict[str, A
 # --- tables, pictures, words ------------------------------------------------------------------------------------------
 
 
-def evaluation_tables(run: Path) -> list[str]:
-    """What `goldiclip evaluate` has found for this run, then beside the paper."""
+def evaluation_tables(run: Path, rival: str) -> list[str]:
+    """What `goldiclip evaluate` has found for this run, then beside the paper or another run."""
     try:
         results = read_results(find_results(run))
     except FileNotFoundError:
         return []
-    tables = [*summary(results), *against_paper(results)]
+    tables = [*summary(results), *against(results, rival)]
     return [f"<div class='card wide scroll'>{to_html(table)}</div>" for table in tables]
 
 
