@@ -571,6 +571,7 @@ def export(
     out: Path = Path("export"),
     formats: tuple[str, ...] = ("encoder", "open_clip", "transformers", "onnx"),
     index: str = "",
+    pictures: Path | None = None,
 ) -> None:
     """Write a model for other programs, with size, parity and speed of each in a table.
 
@@ -579,10 +580,11 @@ def export(
         out: A folder; each format gets one of its own in it.
         formats: encoder (ours, without decoder), open_clip, transformers, onnx, vectors.
         index: For vectors: the index whose text-agnostic vectors to write, at 8 bits.
+        pictures: A retrieval set such as corpus/eval/retrieval.json, to compare on instead of noise; tells recall too.
     """
     from goldiclip.inference.command import export_model, show_exports
 
-    print(show_exports(export_model(model, out, formats, index)))
+    print(show_exports(export_model(model, out, formats, index, pictures)))
 
 
 # --- dispatch -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +11,15 @@ import pytest
 import torch
 from PIL import Image
 
-from goldiclip.config import Config, resolve
+from goldiclip.config import Config, ConfigError, resolve
 from goldiclip.data.tokenizer import Tokenizer, merged_tokens
 from goldiclip.data.views import render
+from goldiclip.inference.command import show_exports
 from goldiclip.inference.engine import Engine
-from goldiclip.inference.export import PROBES, export
+from goldiclip.inference.export import export
 from goldiclip.inference.graphs import PoolingGraph, TextGraph, padded
+from goldiclip.inference.parity import TEXTS as PROBES
+from goldiclip.inference.parity import gallery
 from goldiclip.inference.pictures import fit, pixels
 from goldiclip.model.goldiclip import GoldiCLIP
 
@@ -52,14 +56,46 @@ def test_the_pooling_graph_is_the_models_score(model: GoldiCLIP) -> None:
 
 def test_onnx_graphs_agree_under_onnxruntime(model: GoldiCLIP, clip: Config, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="the export extra is not installed")
-    written = {item.name: item for item in export(model, clip, tmp_path, ("onnx",))}
+    probe = gallery(clip, retrieval_set(tmp_path))
+    written = {item.name: item for item in export(model, clip, tmp_path, ("onnx",), probe)}
     assert set(written) == {"image.onnx", "text.onnx", "pooling.onnx"}
     for item in written.values():
         assert item.max_error is not None
         assert item.max_error < 1e-4
         assert (tmp_path / item.path).is_file()
         assert item.megabytes > 0
-    assert written["pooling.onnx"].rank_change == 0
+        assert (item.rank_change, item.recall_change) == (0, 0)
+
+
+def retrieval_set(folder: Path) -> Path:
+    """Six pictures with a caption each."""
+    entries = []
+    for number in range(6):
+        noise = np.random.default_rng(number).integers(0, 256, (32, 40, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(folder / f"{number}.png")
+        entries.append({"image": f"{number}.png", "captions": [f"picture {number}", "another caption"]})
+    (folder / "retrieval.json").write_text(json.dumps({"annotations": entries}))
+    return folder / "retrieval.json"
+
+
+def test_every_format_is_read_back_and_compared(model: GoldiCLIP, clip: Config, tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="the export extra is not installed")
+    formats = ("encoder", "open_clip", "transformers")
+    written = export(model, clip, tmp_path / "out", formats, gallery(clip, retrieval_set(tmp_path)))
+    assert tuple(item.name for item in written) == formats
+    for item in written:
+        assert item.max_error is not None
+        assert item.max_error < 1e-5
+        assert (item.rank_change, item.recall_change) == (0, 0)
+        assert item.milliseconds
+    table = show_exports(written).splitlines()
+    assert len({len(line) for line in table}) == 1
+
+
+def test_what_is_no_retrieval_set_says_what_one_is(clip: Config, tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text("[]")
+    with pytest.raises(ConfigError, match="annotations"):
+        gallery(clip, tmp_path / "other.json")
 
 
 @torch.no_grad()

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from goldiclip.config import Config, ConfigError
 from goldiclip.inference.engine import Engine
-from goldiclip.inference.export import Exported, export
+from goldiclip.inference.export import export
 from goldiclip.inference.header import read_header
 from goldiclip.inference.index import Added, Hit, Index
 from goldiclip.inference.load import load_engine
+from goldiclip.inference.parity import Exported, gallery
 from goldiclip.inference.sources import sources
 from goldiclip.inference.vectors import export_vectors
 from goldiclip.model.goldiclip import GoldiCLIP
@@ -96,37 +96,41 @@ def show_hits(hits: Sequence[Hit]) -> str:
     return "\n".join(lines) if hits else "nothing found"
 
 
-def export_model(name: str, out: Path, formats: Sequence[str], index: str = "") -> list[Exported]:
+def export_model(
+    name: str, out: Path, formats: Sequence[str], index: str = "", pictures: Path | None = None
+) -> list[Exported]:
     """Each format in a folder of its own under `out`."""
     loaded = engine(name, device="cpu")
-    config = loaded.config
     if not isinstance(loaded.model, GoldiCLIP):
         raise ConfigError(f"{name}: a {type(loaded.model).__name__} is exported by its own library")
-    config = config or replace(Config(), model=loaded.model.config)
-    models = tuple(one for one in formats if one != "vectors")
-    written = export(loaded.model, config, out, models)
+    config = loaded.config or replace(Config(), model=loaded.model.config)
+    if "vectors" in formats and not index:
+        raise ConfigError("vectors are an index's: give it with --index")
+    probe = gallery(config, pictures) if pictures else None
+    written = export(loaded.model, config, out, tuple(one for one in formats if one != "vectors"), probe)
     if "vectors" in formats:
-        if not index:
-            raise ConfigError("vectors are an index's: give it with --index")
         written.append(export_vectors(Index.open(index, loaded), out / "vectors"))
     return written
 
 
+# What the table of exports shows: heading, field, how it is written.
+_COLUMNS = (
+    ("MB", "megabytes", ".1f"),
+    ("max error", "max_error", ".1e"),
+    ("best changed", "rank_change", ".4f"),
+    ("recall@1", "recall", ".3f"),
+    ("change", "recall_change", "+.3f"),
+    ("ms", "milliseconds", ".2f"),
+    ("ours, ms", "torch_milliseconds", ".2f"),
+)
+
+
 def show_exports(written: Sequence[Exported]) -> str:
     """Size, parity and speed of each."""
-    head = f"{'':24} {'MB':>8}  {'max error':>10}  {'rank change':>11}  {'ms':>8}  {'torch ms':>8}"
+    head = f"{'':16}" + "".join(f"{title:>14}" for title, _, _ in _COLUMNS)
     return "\n".join([head, *map(_export_line, written)])
 
 
 def _export_line(item: Exported) -> str:
-    def number(value: float | None, form: str) -> str:
-        return "" if value is None else format(value, form)
-
-    cells: list[Any] = [
-        f"{item.name:24} {item.megabytes:>8.1f}",
-        f"{number(item.max_error, '.1e'):>10}",
-        f"{number(item.rank_change, '.4f'):>11}",
-        f"{number(item.milliseconds, '.2f'):>8}",
-        f"{number(item.torch_milliseconds, '.2f'):>8}",
-    ]
-    return "  ".join(cells)
+    values = ((getattr(item, field), form) for _, field, form in _COLUMNS)
+    return f"{item.name:16}" + "".join(f"{'' if value is None else format(value, form):>14}" for value, form in values)

@@ -6,51 +6,44 @@ The last two are text-agnostic: they hold the dual encoder, whose embeddings equ
 from __future__ import annotations
 
 import json
-import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from goldiclip.config import BYTE_TOKENS, CLIP_TOKENS, Config, Text
-from goldiclip.data.tokenizer import Tokenizer, vocabulary_and_merges
+from goldiclip.data.tokenizer import vocabulary_and_merges
 from goldiclip.data.views import CLIP_MEAN, CLIP_STD
-from goldiclip.inference.graphs import ImageGraph, PoolingGraph, TextGraph, padded
+from goldiclip.inference.onnx_graphs import export_onnx
+from goldiclip.inference.parity import Answers, Exported, Probe, compared, milliseconds, noise, our_answers
 from goldiclip.model.goldiclip import GoldiCLIP
-from goldiclip.model.pretrained import save_model, to_open_clip
-
-# Texts that the parity report scores images against.
-PROBES = ("a red umbrella left of a dog", "two bicycles", "a photo of the sea at night", "what colour is the car?")
+from goldiclip.model.pretrained import load_model, save_model, to_open_clip
+from goldiclip.model.similarity import cosines
 
 
-@dataclass(frozen=True)
-class Exported:
-    """One written thing: its size, how far its numbers are from ours, how long it takes beside ours."""
-
-    name: str
-    path: Path
-    megabytes: float
-    max_error: float | None = None
-    rank_change: float | None = None
-    """Share of images whose best text is another one."""
-    milliseconds: float | None = None
-    torch_milliseconds: float | None = None
-
-
-def export_encoder(model: GoldiCLIP, config: Config, folder: Path) -> Exported:
+def export_encoder(model: GoldiCLIP, config: Config, folder: Path, probe: Probe) -> Exported:
     """Our own format without the decoder: the text-conditioned encoder that search needs."""
     save_model(model, config, folder, with_decoder=False)
-    return Exported("encoder", folder, _megabytes(folder))
+    slim, mode = load_model(folder)[0], model.modes[0]
+    ours, theirs = (our_answers(one, config, probe, mode) for one in (model, slim))
+    return compared("encoder", folder, ours, theirs, probe.owner)
 
 
-def export_open_clip(model: GoldiCLIP, config: Config, folder: Path) -> Exported:
+def _dual(encode: Callable[[], tuple[Tensor, Tensor]]) -> Answers:
+    """The answers of a dual encoder in another library."""
+    with torch.no_grad():
+        images, texts = encode()
+    return Answers((images, texts), cosines(images, texts), milliseconds(encode))
+
+
+def export_open_clip(model: GoldiCLIP, config: Config, folder: Path, probe: Probe) -> Exported:
     """A folder for `open_clip.create_model_and_transforms("local-dir:FOLDER")`."""
+    import open_clip
+
     folder.mkdir(parents=True, exist_ok=True)
     model_cfg, state = to_open_clip(model)
     if merged := config.model.text.tokens:
@@ -60,7 +53,11 @@ def export_open_clip(model: GoldiCLIP, config: Config, folder: Path) -> Exported
     text = json.dumps({"model_cfg": model_cfg, "preprocess_cfg": preprocess}, indent=2)
     (folder / "open_clip_config.json").write_text(text)
     save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "open_clip_model.safetensors")
-    return Exported("open_clip", folder, _megabytes(folder))
+    name = f"local-dir:{folder}"
+    loaded: Any = open_clip.create_model(name).eval()
+    ids = open_clip.get_tokenizer(name)(list(probe.texts))
+    theirs = _dual(lambda: (loaded.encode_image(probe.images), loaded.encode_text(ids)))
+    return compared("open_clip", folder, our_answers(model, config, probe, "ta"), theirs, probe.owner)
 
 
 def in_clips_order(rows: Tensor, merged: tuple[int, ...]) -> Tensor:
@@ -74,9 +71,9 @@ def in_clips_order(rows: Tensor, merged: tuple[int, ...]) -> Tensor:
     return whole
 
 
-def export_transformers(model: GoldiCLIP, config: Config, folder: Path) -> Exported:
+def export_transformers(model: GoldiCLIP, config: Config, folder: Path, probe: Probe) -> Exported:
     """A folder for `transformers.CLIPModel.from_pretrained(FOLDER)`, with its image processor and tokenizer."""
-    from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel
+    from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPTokenizer
 
     cfg, state = to_open_clip(model)
     clip = CLIPModel(CLIPConfig(**_transformers_sizes(cfg, config)))
@@ -90,7 +87,15 @@ def export_transformers(model: GoldiCLIP, config: Config, folder: Path) -> Expor
         image_std=list(CLIP_STD),
     ).save_pretrained(folder)
     _save_tokenizer(folder, config.model.text)
-    return Exported("transformers", folder, _megabytes(folder))
+    loaded: Any = CLIPModel.from_pretrained(folder).eval()
+    tokenizer: Any = CLIPTokenizer.from_pretrained(folder)
+    words = tokenizer(list(probe.texts), padding=True, truncation=True, return_tensors="pt")
+
+    def encode() -> tuple[Tensor, Tensor]:
+        seen, read = loaded.vision_model(pixel_values=probe.images), loaded.text_model(**words)
+        return loaded.visual_projection(seen.pooler_output), loaded.text_projection(read.pooler_output)
+
+    return compared("transformers", folder, our_answers(model, config, probe, "ta"), _dual(encode), probe.owner)
 
 
 def _transformers_sizes(cfg: Mapping[str, Any], config: Config) -> dict[str, Any]:
@@ -175,91 +180,9 @@ def _save_tokenizer(folder: Path, text: Text) -> None:
     tokenizer.save_pretrained(folder)
 
 
-# --- ONNX -----------------------------------------------------------------------------------------------------------
-
-
-def export_onnx(model: GoldiCLIP, config: Config, folder: Path) -> list[Exported]:
-    """image.onnx, text.onnx and, where the model pools, pooling.onnx; each compared with ours under onnxruntime."""
-    folder.mkdir(parents=True, exist_ok=True)
-    model = model.float().cpu().eval()
-    size, context = config.model.vision.image_size, config.model.text.context
-    images = torch.randn(4, 3, size, size, generator=torch.Generator().manual_seed(0))
-    ids = padded(Tokenizer.of(config.model.text).encode(PROBES), context)
-    with torch.no_grad():
-        image, text = ImageGraph(model)(images), TextGraph(model)(ids)
-    graphs: dict[str, tuple[nn.Module, dict[str, Tensor], list[str]]] = {
-        "image": (ImageGraph(model), {"images": images}, ["image_embedding", "keys", "values"]),
-        "text": (TextGraph(model), {"ids": ids}, ["text_embedding"]),
-    }
-    if model.pooling is not None:
-        inputs = {"texts": text, "keys": image[1], "values": image[2]}
-        graphs["pooling"] = (PoolingGraph(model), inputs, ["score"])
-    return [_export_graph(folder / f"{name}.onnx", *graph) for name, graph in graphs.items()]
-
-
-def _export_graph(path: Path, graph: nn.Module, inputs: dict[str, Tensor], outputs: list[str]) -> Exported:
-    """Written, then run by onnxruntime on other batch sizes than it was traced with."""
-    import onnxruntime
-
-    free = {name: {0: torch.export.Dim(f"num_{name}", min=1)} for name in inputs}
-    if "keys" in free:  # an image's keys and values come together
-        free["values"] = free["keys"]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "# The axis name")  # keys and values share one
-        program = torch.onnx.export(
-            graph.eval(),
-            tuple(inputs.values()),
-            input_names=list(inputs),
-            output_names=outputs,
-            dynamic_shapes=tuple(free.values()),
-            dynamo=True,
-            verbose=False,
-        )
-    assert program is not None
-    program.save(str(path))
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    error, changed = 0.0, 0.0
-    for rows in (1, 3, 4):
-        some = {name: tensor[:rows] for name, tensor in inputs.items()}
-        got = session.run(None, {name: tensor.numpy() for name, tensor in some.items()})
-        with torch.no_grad():
-            want = graph(*some.values())
-        want = want if isinstance(want, tuple) else (want,)
-        error = max(error, *(float(np.abs(a - b.numpy()).max()) for a, b in zip(got, want)))
-        if outputs == ["score"]:
-            changed = max(changed, float((got[0].argmax(-1) != want[0].numpy().argmax(-1)).mean()))
-    feed = {name: tensor.numpy() for name, tensor in inputs.items()}
-    return Exported(
-        name=path.name,
-        path=path,
-        megabytes=_megabytes(path),
-        max_error=error,
-        rank_change=changed if outputs == ["score"] else None,
-        milliseconds=_milliseconds(lambda: session.run(None, feed)),
-        torch_milliseconds=_milliseconds(lambda: graph(*inputs.values())),
-    )
-
-
-@torch.inference_mode()
-def _milliseconds(call: Callable[[], Any], repeats: int = 5) -> float:
-    call()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return 1e3 * float(np.median(times))
-
-
-def _megabytes(path: Path) -> float:
-    """A file with what lies beside it under its name, or a folder."""
-    files = path.rglob("*") if path.is_dir() else path.parent.glob(path.name + "*")
-    return sum(file.stat().st_size for file in files if file.is_file()) / 1e6
-
-
 # --- all of them ------------------------------------------------------------------------------------------------------
 
-EXPORTS: dict[str, Callable[[GoldiCLIP, Config, Path], Exported | list[Exported]]] = {
+EXPORTS: dict[str, Callable[[GoldiCLIP, Config, Path, Probe], Exported | list[Exported]]] = {
     "encoder": export_encoder,
     "open_clip": export_open_clip,
     "transformers": export_transformers,
@@ -267,12 +190,15 @@ EXPORTS: dict[str, Callable[[GoldiCLIP, Config, Path], Exported | list[Exported]
 }
 
 
-def export(model: GoldiCLIP, config: Config, out: Path, formats: tuple[str, ...]) -> list[Exported]:
-    """Each format in a folder of its own under `out`."""
+def export(
+    model: GoldiCLIP, config: Config, out: Path, formats: tuple[str, ...], probe: Probe | None = None
+) -> list[Exported]:
+    """Each format in a folder of its own under `out`, read back by the library it is for and compared on the probe."""
+    model, probe = model.float().cpu().eval(), probe or noise(config)
     written: list[Exported] = []
     for name in formats:
         if name not in EXPORTS:
             raise ValueError(f"{name!r} is no export format; there are {', '.join(EXPORTS)}")
-        result = EXPORTS[name](model, config, out / name)
+        result = EXPORTS[name](model, config, out / name, probe)
         written += result if isinstance(result, list) else [result]
     return [replace(item, path=item.path.relative_to(out)) for item in written]

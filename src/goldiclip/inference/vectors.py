@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from goldiclip.inference.export import Exported
 from goldiclip.inference.index import Index
+from goldiclip.inference.parity import Exported
 
 RECALL_AT = 10
 PROBES = 200
