@@ -1,8 +1,9 @@
-"""How much of everything fits into the minutes there are, on this machine."""
+"""How much of everything fits into the minutes there are, on this machine. Decided once, so that a demo can go on."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,66 +12,131 @@ import torch
 
 from goldiclip.config import Config, ConfigError, resolve
 from goldiclip.data.loader import Loader
-from goldiclip.data.scenes import Settings
+from goldiclip.data.scenes import Settings, scene, to_sample
 from goldiclip.data.tokenizer import Tokenizer
+from goldiclip.data.vocabulary import with_vocabulary
 from goldiclip.learner import Learner
 from goldiclip.recipes import recipe
+from goldiclip.train.checkpoint import write_durably
+from goldiclip.types import Batch
 
-# Shares of the time; what is left goes to evaluation, index and page.
-CORPUS, TRAIN, BASELINE = 0.14, 0.34, 0.34
-# Scenes drawn per second and core: a cautious reading, since drawing too few costs less than drawing too many.
-SCENES_PER_SECOND = 40
+# Shares of the time: drawing, and what comes after training. Run and baseline divide what is left between them.
+CORPUS, AFTER = 0.10, 0.16
+LEAST_AFTER_SECONDS = 20.0
+FEWEST_SCENES, MOST_SCENES = 256, 60_000
+CONTRASTIVE = "ca"  # the baseline: L_ret alone
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a demo has decided once, so that an interrupted one goes on with the same numbers."""
+    """What a demo has decided. Before the machine has been measured there are no samples yet."""
 
     minutes: float
     seed: int
+    recipe: str
+    device: str
     scenes: int
     gallery: int
-    samples: int
-    baseline_samples: int
-    images_per_second: float
-    baseline_images_per_second: float
-    device: str
+    samples: int = 0
+    baseline_samples: int = 0
+    images_per_second: float = 0.0
+    baseline_images_per_second: float = 0.0
 
+    @property
+    def is_measured(self) -> bool:
+        return self.samples > 0
 
-def settle(out: Path, minutes: float, seed: int) -> Budget | None:
-    """The budget of the demo in this folder, if it was settled for as many minutes."""
-    path = out / "demo.json"
-    if not path.is_file():
-        return None
-    found = Budget(**json.loads(path.read_text()))
-    if (found.minutes, found.seed) != (minutes, seed):
-        raise ConfigError(
-            f"{out} holds a demo of {found.minutes:g} minutes with seed {found.seed}; "
-            f"go on with --minutes {found.minutes:g} --seed {found.seed}, or choose another --out"
+    @property
+    def settings(self) -> Settings:
+        """Scenes of the size that the model sees; of few kinds, so that minutes suffice to learn them."""
+        size = recipe(self.recipe).model.vision.image_size
+        return Settings(
+            count=self.scenes,
+            held_out=self.gallery,
+            size=size,
+            seed=self.seed,
+            max_objects=2,
+            kinds=24,
+            repeats=0.2,
+            occlusion=0.15,
+            per_shard=250,
         )
-    return found
+
+
+def settle(out: Path, minutes: float, seed: int) -> Budget:
+    """The budget of the demo in this folder; in a new folder a new one, as far as it can be known before drawing."""
+    path = out / "demo.json"
+    if path.is_file():
+        found = Budget(**json.loads(path.read_text()))
+        if (found.minutes, found.seed) != (minutes, seed):
+            raise ConfigError(
+                f"{out} holds a demo of {found.minutes:g} minutes with seed {found.seed}; "
+                f"go on with --minutes {found.minutes:g} --seed {found.seed}, or choose another --out"
+            )
+        return found
+    is_gpu = torch.cuda.is_available()
+    budget = Budget(
+        minutes=minutes,
+        seed=seed,
+        recipe="demo_gpu" if is_gpu else "demo",
+        device=torch.cuda.get_device_name() if is_gpu else f"{num_cores()} CPU cores",
+        scenes=FEWEST_SCENES,
+        gallery=500 if minutes >= 1 else 64,
+    )
+    drawn = int(CORPUS * minutes * 60 * scenes_per_second(budget.settings) * num_cores()) - 2 * budget.gallery
+    budget = replace(budget, scenes=max(FEWEST_SCENES, min(MOST_SCENES, round(drawn, -2))))
+    keep(out, budget)
+    return budget
 
 
 def keep(out: Path, budget: Budget) -> None:
-    (out / "demo.json").write_text(json.dumps(asdict(budget), indent=1))
+    write_durably(out / "demo.json", json.dumps(asdict(budget), indent=1))
 
 
-def corpus_settings(minutes: float, seed: int, cores: int) -> Settings:
-    """Scenes of the size the model sees, as many as the corpus's share of the time allows."""
-    count = int(CORPUS * minutes * 60 * SCENES_PER_SECOND * cores)
-    count = max(512, min(200_000, round(count, -2)))
-    gallery = 500 if minutes >= 4 else 100
-    size = recipe("demo").model.vision.image_size
-    return Settings(count=count, held_out=gallery, size=size, seed=seed, max_objects=3, per_shard=500)
+def num_cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def demo_config(corpus: Path, variant: str, seed: int) -> Config:
-    """The demo's recipe, or a variant of it, on this corpus."""
-    config = recipe(f"demo/{variant}" if variant else "demo")
-    data = replace(
-        config.data, train=(str(corpus / "train" / "*.tar"),), held_out=(str(corpus / "held_out" / "*.tar"),)
+def scenes_per_second(settings: Settings, count: int = 24) -> float:
+    """Drawn and written by one core, after one that is not counted."""
+    started = 0.0
+    for index in range(count + 1):
+        if index == 1:
+            started = time.perf_counter()
+        to_sample(scene(index, settings.seed, settings, "train"))
+    return count / (time.perf_counter() - started)
+
+
+def measured(budget: Budget, corpus: Path, spent_seconds: float) -> Budget:
+    """The budget with what this machine's speed allows in the time that is left."""
+    speeds = [images_per_second(demo_config(budget, corpus, variant)) for variant in ("", CONTRASTIVE)]
+    total = 60 * budget.minutes
+    after = max(AFTER * total, min(LEAST_AFTER_SECONDS, 0.3 * total))
+    each = max(0.1 * total, (total - spent_seconds - after) / 2)
+    return replace(
+        budget,
+        samples=max(1, int(speeds[0] * each)),
+        baseline_samples=max(1, int(speeds[1] * each)),
+        images_per_second=speeds[0],
+        baseline_images_per_second=speeds[1],
     )
-    return resolve(replace(config, data=data, run=replace(config.run, seed=seed)))
+
+
+# --- the runs -------------------------------------------------------------------------------------------------------
+
+
+def demo_config(budget: Budget, corpus: Path, variant: str = "") -> Config:
+    """The demo's recipe, or a variant of it, on this corpus."""
+    config = recipe(f"{budget.recipe}/{variant}" if variant else budget.recipe)
+    data = replace(
+        config.data,
+        train=(str(corpus / "train" / "*.tar"),),
+        held_out=(str(corpus / "held_out" / "*.tar"),),
+        workers=max(0, min(config.data.workers, num_cores() - 1)),
+    )
+    run = replace(config.run, seed=budget.seed, batch=min(config.run.batch, budget.scenes))
+    return resolve(replace(config, data=data, run=run))
 
 
 def with_length(config: Config, samples: int) -> Config:
@@ -80,32 +146,48 @@ def with_length(config: Config, samples: int) -> Config:
     scalar_lr = min(0.05, max(config.optim.scalar_lr, 10 / steps))  # a mean over the cosine of half: a sum of 5
     return replace(
         config,
-        run=replace(config.run, samples=steps * config.run.batch, evaluate_every_steps=max(1, steps // 8)),
+        run=replace(config.run, samples=steps * config.run.batch, evaluate_every_steps=max(1, -(-steps // 6))),
         optim=replace(config.optim, warmup_steps=warmup, scalar_lr=scalar_lr),
     )
 
 
-def images_per_second(config: Config, steps: int = 2) -> float:
-    """Measured: forward, backward and update of real batches, after one that is not counted."""
-    learner = Learner(config)
+def images_per_second(config: Config) -> float:
+    """What a run will reach. Steps and reading are timed apart: a GPU's workers read meanwhile, a CPU's share cores."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    learner.to(device)
+    config = with_vocabulary(replace(config, data=replace(config.data, workers=0)))
+    batches, reading = _read(config)
+    stepping = _step(config, [batch.to(device) for batch in batches], device)
+    if device.type == "cuda":
+        return config.run.batch / max(stepping, reading / max(1, num_cores() - 2))
+    return config.run.batch / (stepping + reading / num_cores())
+
+
+def _read(config: Config, count: int = 2) -> tuple[list[Batch], float]:
+    """A few batches, and the seconds that one core takes for one."""
+    batches = iter(Loader(config, Tokenizer.of(config.model.text)))
+    read = [next(batches)]
+    started = time.perf_counter()
+    read += [next(batches) for _ in range(count)]
+    return read, (time.perf_counter() - started) / count
+
+
+def _step(config: Config, batches: list[Batch], device: torch.device, seconds: float = 2.0) -> float:
+    """Seconds of one step: forward, backward and update, after a few that are not counted."""
+    learner = Learner(config).to(device)
     optimizer = torch.optim.AdamW(learner.parameters(), lr=0.0, fused=True)
-    small = replace(config, run=replace(config.run, batch=min(64, config.run.batch)))
-    small = replace(small, data=replace(small.data, workers=0))
-    started = 0.0
-    for number, batch in enumerate(Loader(small, Tokenizer(config.model.text.context))):
-        if number == 1:
+    started, number, warmup = time.perf_counter(), 0, len(batches)
+    while number < warmup + 2 or time.perf_counter() - started < seconds:
+        if number == warmup:
             _wait(device)
             started = time.perf_counter()
-        learner(batch.to(device)).total.backward()
+        learner(batches[number % len(batches)]).total.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         learner.update_teacher()
-        if number == steps:
-            break
-    _wait(device)
-    return steps * small.run.batch / (time.perf_counter() - started)
+        number += 1
+        if number > warmup:
+            _wait(device)
+    return (time.perf_counter() - started) / (number - warmup)
 
 
 def _wait(device: torch.device) -> None:

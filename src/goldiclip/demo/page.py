@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from goldiclip.config import from_yaml
+from goldiclip.config import Config, from_yaml
 from goldiclip.demo.budget import Budget
 from goldiclip.evaluate.results import Results, percent, read_results
 from goldiclip.evaluate.spoken import Spoken
@@ -21,6 +21,8 @@ from goldiclip.inference.engine import Engine
 from goldiclip.inference.index import Index
 from goldiclip.train.checkpoint import write_durably
 from goldiclip.train.log import read_log
+from goldiclip.train.report.chart import Series, line_chart
+from goldiclip.train.report.chart import percent as share
 from goldiclip.train.report.page import card_page, loss_charts, section, weight_charts
 
 # What the page shows of each family: set, metric, and what chance would get given the set's counts.
@@ -32,53 +34,83 @@ ROWS: tuple[tuple[str, str, str], ...] = (
     ("Classification: top-1", "scenes_classification", "top1"),
     ("Segmentation: mIoU", "scenes_segmentation", "mean_iou"),
 )
+SPOKEN = {
+    "caption/right": "Captions in which every word is true",
+    "locate/mean_iou": "Boxes: mean overlap with the true one",
+    "ask/accuracy": "Questions, all kinds: right",
+}
 COLOURS = ((214, 39, 40), (31, 119, 180), (44, 160, 44), (148, 103, 189))
 
 
 def write_page(out: Path, budget: Budget, engine: Engine, index: Index, said: Sequence[Spoken]) -> Path:
     run = out / "run"
     config = from_yaml((run / "config.yaml").read_text(), str(run / "config.yaml"), to_train=False)
-    steps = [record for record in read_log(run / "log.jsonl") if "event" not in record]
+    records = list(read_log(run / "log.jsonl"))
+    steps = [record for record in records if "event" not in record]
     ours, baseline = read_results(run), read_results(out / "baseline")
     annotations = json.loads((out / "corpus" / "eval" / "retrieval.json").read_text())["annotations"]
     gallery = out / "corpus" / "eval"
     body = [
         section("What it can do", [_table(ours, baseline)], _what(budget)),
-        section("What the decoder says", [_spoken_table(run)], "Beside the best constant answer."),
+        section(
+            "What the decoder says",
+            [_spoken_table(run)],
+            "Held-out scenes; beside what the best constant answer of each kind of question would get.",
+        ),
         section(
             "Search", _searches(index, annotations, gallery), "Held-out sentences; the picture they describe is framed."
         ),
-        section(
-            "Where it looks", _heatmaps(engine, annotations, gallery), "Attention of each phrase over the picture."
-        ),
-        section("Masks", _overlays(run), "Picture, prediction, truth."),
+        section("Where it looks", _heatmaps(engine, annotations, gallery), "Each phrase's attention, in its colour."),
+        section("Masks", _overlays(run), "Picture, prediction, truth; nobody showed it a mask."),
         section("Captions, answers and boxes", _examples(said), "Right and wrong ones, as they came."),
         section("What it learned from", [f"<figure class='card wide picture'>{_image(out / 'corpus.png')}</figure>"]),
+        section("How it went", [_held_out(records, out / "baseline"), *weight_charts(steps)]),
         section("Losses", loss_charts(steps, config)),
-        section("Task weights 1/σ²", weight_charts(steps)),
     ]
     title = "goldiclip: the first ten minutes"
     page = out / "report.html"
-    write_durably(page, card_page(title, _header(title, budget), body))
+    write_durably(page, card_page(title, _header(title, budget, config), body))
     return page
 
 
-def _header(title: str, budget: Budget) -> str:
+def _header(title: str, budget: Budget, config: Config) -> str:
+    vision, text = config.model.vision, config.model.text
     told = (
-        f"{budget.scenes:,} drawn scenes, {budget.samples:,} samples seen, "
-        f"{budget.minutes:g} minutes on {budget.device}. "
-        f"All six losses at {budget.images_per_second:.0f} images/s; the contrastive baseline had the same time, "
-        f"at {budget.baseline_images_per_second:.0f} images/s."
+        f"From nothing, in about {budget.minutes:g} minutes on {budget.device}: {budget.scenes:,} scenes drawn, and a "
+        f"GoldiCLIP trained on {budget.samples:,} views of them with all six losses ({vision.depth} layers of width "
+        f"{vision.width} for pictures, {text.depth} for texts, {config.model.decoder_depth} to speak). Beside it a "
+        f"contrastive model of the same size that had the same time, in which it saw {budget.baseline_samples:,}."
     )
-    top = f"<div class='title'><h1>{html.escape(title)}</h1></div>"
-    return f"<header>{top}<p class='note'>{html.escape(told)}</p></header>"
+    tiles = "".join(
+        f"<div class='tile'><span>{name}</span><b>{value}</b><small>{more}</small></div>"
+        for name, value, more in (
+            ("scenes", f"{budget.scenes:,}", f"of {budget.settings.kinds} kinds of things"),
+            ("samples seen", f"{budget.samples:,}", f"{budget.images_per_second:,.0f} a second"),
+            ("the baseline's", f"{budget.baseline_samples:,}", f"{budget.baseline_images_per_second:,.0f} a second"),
+            ("gallery", f"{budget.gallery:,}", "held-out scenes"),
+        )
+    )
+    top = f"<div class='title'><h1>{html.escape(title)}</h1></div><p class='note'>{html.escape(told)}</p>"
+    return f"<header>{top}<div class='tiles'>{tiles}</div></header>"
 
 
 def _what(budget: Budget) -> str:
     return (
-        f"A gallery of {budget.gallery} scenes, every thing in it in a combination that training never showed; "
-        "with 95 % intervals."
+        f"A gallery of {budget.gallery} scenes, every thing in it in a combination that training never showed; in "
+        "percent, with 95 % intervals. tc looks at a picture through the text, ta at the picture as a whole."
     )
+
+
+def _held_out(records: Sequence[dict[str, Any]], baseline: Path) -> str:
+    """Recall over both runs: where a line still rises, more minutes would help."""
+    lines = []
+    runs = {"six losses": records, "contrastive": list(read_log(baseline / "log.jsonl"))}
+    for place, (name, found) in enumerate(runs.items()):
+        for shade, mode in enumerate(("tc", "ta")):
+            points = [(r["samples"], r["recall"][mode]) for r in found if r.get("event") == "held_out"]
+            lines.append(Series(f"{name}, {mode}", 1 + 2 * shade + place, points))
+    note = "over samples seen; the baseline sees more of them in the same time"
+    return line_chart("Held-out captions to images, recall@1", lines, show=share, note=note)
 
 
 def _table(ours: Results, baseline: Results) -> str:
@@ -109,17 +141,17 @@ def _chance(results: Results, name: str, metric: str) -> str:
 
 
 def _spoken_table(run: Path) -> str:
-    numbers: dict[str, list[float | None]] = json.loads((run / "evaluation" / "spoken.json").read_text())
+    numbers: dict[str, list[float]] = json.loads((run / "evaluation" / "spoken.json").read_text())
     rows = []
     for name, (value, low, high) in numbers.items():
         if name.endswith("/majority"):
             continue
-        constant = numbers.get(name.replace("/accuracy", "/majority"), [None])[0] if "/accuracy" in name else None
-        bounds = f" ({100 * low:.0f}–{100 * high:.0f})" if low is not None and high is not None else ""
-        rows.append(
-            _row([name, f"{100 * (value or 0):.1f}{bounds}", "–" if constant is None else f"{100 * constant:.1f}"])
-        )
-    return _card_table(["", "right, %", "best constant answer"], rows)
+        constant = numbers.get(name.replace("/accuracy", "/majority")) if name.endswith("/accuracy") else None
+        kind = name.removeprefix("ask/").removesuffix("/accuracy")
+        title = SPOKEN.get(name, f"Questions, {kind}: right")
+        cells = [title, f"{100 * value:.1f} ({100 * low:.0f}–{100 * high:.0f})"]
+        rows.append(_row([*cells, f"{100 * constant[0]:.1f}" if constant else "–"]))
+    return _card_table(["", "six losses", "best constant answer"], rows)
 
 
 def _card_table(heads: Sequence[str], rows: Iterable[str]) -> str:

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from goldiclip.config import ConfigError
 from goldiclip.data.contact_sheet import contact_sheet
 from goldiclip.data.scenes import write_corpus
 from goldiclip.data.shards import Shards
-from goldiclip.demo.budget import (
-    BASELINE,
-    TRAIN,
-    Budget,
-    corpus_settings,
-    demo_config,
-    images_per_second,
-    keep,
-    settle,
-    with_length,
-)
+from goldiclip.demo.budget import CONTRASTIVE, Budget, demo_config, keep, measured, num_cores, settle, with_length
 from goldiclip.demo.page import ROWS, write_page
 from goldiclip.evaluate.results import FILE, read_results
 from goldiclip.evaluate.run import Options, evaluate
@@ -34,99 +24,124 @@ from goldiclip.evaluate.spoken import Spoken, answers, captions, located, spoken
 from goldiclip.inference.engine import Engine
 from goldiclip.inference.index import Index
 from goldiclip.inference.sources import images_in
+from goldiclip.train.launch import Interrupted
 from goldiclip.train.loop import train
 
-CONTRASTIVE = "ca"  # the baseline: L_ret alone
+STEPS = ("Corpus", "Measure", "Train", "Train the baseline", "Evaluate", "Index", "Tell")
+# What each term of the loss asks of the model: the names that the panel shows.
+TERMS = {
+    "ret": "a picture and its captions find each other among all of the batch",
+    "cap": "say in a sentence what is in the picture",
+    "ref": 'say where "a red cup" is: four numbers',
+    "grd": "say what is in this box",
+    "vqa": "answer a question about the picture",
+    "sd": "say of a small crop what a slower copy says of the whole picture",
+}
 
 
 class Demo:
-    """One folder, one budget, and the console that says what is happening and why."""
+    """The console that says what is happening and why, and how much of the time is gone."""
 
-    def __init__(self, out: Path, minutes: float, seed: int) -> None:
-        if minutes <= 0:
-            raise ConfigError(f"--minutes is {minutes:g}; allowed: more than 0")
-        self.out, self.minutes, self.seed = out, minutes, seed
-        self.console = Console()
-        self.seconds: dict[str, float] = {}
-        out.mkdir(parents=True, exist_ok=True)
+    def __init__(self, minutes: float, console: Console | None = None) -> None:
+        self.minutes = minutes
+        self.console = console or Console()
+        self.began = time.perf_counter()
+
+    def elapsed(self) -> float:
+        return time.perf_counter() - self.began
 
     @contextmanager
     def step(self, name: str, why: str) -> Iterator[None]:
-        self.console.rule(f"[bold]{name}", align="left")
-        self.console.print(why, style="dim")
+        gone = f"{clock(self.elapsed())} of about {clock(60 * self.minutes)} gone"
+        place = f"{STEPS.index(name) + 1} of {len(STEPS)}"
+        self.console.rule(f"[bold]{name}[/] [dim]· {place} · {gone}[/]", align="left")
+        self.say(why)
         started = time.perf_counter()
-        yield
-        self.seconds[name] = time.perf_counter() - started
-        self.console.print(f"[green]done[/] in {self.seconds[name]:.0f} s")
+        try:
+            yield
+        except (KeyboardInterrupt, Interrupted):
+            self.console.print(f"[yellow]stopped[/] in the middle of {name!r}: the same command goes on from here")
+            raise
+        self.console.print(f"[green]done[/] in {clock(time.perf_counter() - started)}")
+
+    def say(self, text: str) -> None:
+        self.console.print(escape(text), style="dim", highlight=False)
 
 
 def demo(out: Path, minutes: float = 8.0, seed: int = 0) -> Path:
     """Everything, within about so many minutes; run again, it goes on where it stopped. Returns the page."""
-    show = Demo(out, minutes, seed)
+    if minutes <= 0:
+        raise ConfigError(f"--minutes is {minutes:g}; allowed: more than 0")
+    show = Demo(minutes)
+    out.mkdir(parents=True, exist_ok=True)
     corpus = out / "corpus"
     with show.step("Corpus", "Drawing scenes with captions, boxes, questions and masks: nothing is downloaded."):
         budget = settle(out, minutes, seed)
-        cores = os.cpu_count() or 1
-        write_corpus(corpus, corpus_settings(minutes, seed, cores), workers=cores, say=show.console.print)
-        draw_sheet(corpus, out / "corpus.png", seed)
-        show.console.print(f"what training sees of it: {out / 'corpus.png'}")
-    if budget is None:
-        with show.step("Measure", "How fast does this machine train? That decides how long a run fits into the time."):
-            budget = measured(corpus, minutes, seed)
+        draw(budget, corpus, out / "corpus.png", show)
+    with show.step("Measure", "How fast does this machine train? That decides how long a run fits into the time."):
+        if not budget.is_measured:
+            budget = measured(budget, corpus, show.elapsed())
             keep(out, budget)
-            show.console.print(
-                f"{budget.images_per_second:.0f} images/s with all six losses, "
-                f"{budget.baseline_images_per_second:.0f} with the contrastive one alone, on {budget.device}"
-            )
-    with show.step("Train", "Six signals from every picture: retrieval, captions, boxes, regions, questions, itself."):
-        fit(out / "run", corpus, "", budget.samples, seed)
-    with show.step("Train the baseline", "The same model and the same time, with the contrastive loss alone."):
-        fit(out / "baseline", corpus, CONTRASTIVE, budget.baseline_samples, seed)
+        show.say(planned(budget))
+    with show.step("Train", "Six signals from every picture, weighed against each other as they are learned:"):
+        show.console.print(legend())
+        fit(out / "run", budget, corpus, "", budget.samples, show)
+    with show.step(
+        "Train the baseline", "The same model and the same time, with ret alone: what the other five are worth."
+    ):
+        fit(out / "baseline", budget, corpus, CONTRASTIVE, budget.baseline_samples, show)
     engines = {name: Engine.load(out / name) for name in ("run", "baseline")}
     with show.step("Evaluate", "Six families of questions about scenes whose combinations training never showed."):
         for name, engine in engines.items():
-            if not is_measured(out / name):
-                measure(engine, corpus / "eval", out / name)
-        said = say(engines["run"], corpus, out / "run", most=120 if minutes >= 4 else 24)
+            measure(engine, corpus / "eval", out / name, show)
+        said = say(engines["run"], corpus, out / "run", most=200 if minutes >= 1 else 16)
     with show.step("Index", "Embedding the gallery, so that a sentence finds its picture."):
         index = Index.create(out / "index", engines["run"])
         index.add(images_in(corpus / "eval" / "images"))
     with show.step("Tell", "One page with everything on it."):
         page = write_page(out, budget, engines["run"], index, said)
-    show.console.print(f"\nOpen [bold]{page}[/] in a browser.")
+    show.console.print(f"\nOpen [bold]{page}[/] in a browser. Then, for example:")
+    show.say(f'  goldiclip search "a red apple" --index {out / "index"}\n  goldiclip serve {out / "index"}')
     return page
 
 
-def draw_sheet(corpus: Path, sheet: Path, seed: int) -> None:
-    """A few scenes with their boxes, and the crops, captions and task texts that training draws from them."""
+def clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+
+
+def draw(budget: Budget, corpus: Path, sheet: Path, show: Demo) -> None:
+    """The corpus, and a sheet of a few scenes with their boxes and what training draws from them."""
+    write_corpus(corpus, budget.settings, workers=num_cores(), say=show.say)
     if not sheet.is_file():
-        shards = Shards(str(corpus / "train" / "*.tar"))
-        contact_sheet(shards, demo_config(corpus, "", seed), sheet, count=4)
+        contact_sheet(Shards(str(corpus / "train" / "*.tar")), demo_config(budget, corpus), sheet, count=4)
+    show.say(f"what training sees of it: {sheet}")
 
 
-def measured(corpus: Path, minutes: float, seed: int) -> Budget:
-    """The budget that this machine's speed allows."""
-    speeds = {variant: images_per_second(demo_config(corpus, variant, seed)) for variant in ("", CONTRASTIVE)}
-    settings = corpus_settings(minutes, seed, os.cpu_count() or 1)
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{os.cpu_count()} CPU cores"
-    return Budget(
-        minutes=minutes,
-        seed=seed,
-        scenes=settings.count,
-        gallery=settings.held_out,
-        samples=int(speeds[""] * TRAIN * minutes * 60),
-        baseline_samples=int(speeds[CONTRASTIVE] * BASELINE * minutes * 60),
-        images_per_second=speeds[""],
-        baseline_images_per_second=speeds[CONTRASTIVE],
-        device=device,
+def planned(budget: Budget) -> str:
+    """How the time will be spent."""
+    each = budget.samples / budget.images_per_second
+    return (
+        f"{budget.device}: {budget.images_per_second:,.0f} images/s with all six losses, "
+        f"{budget.baseline_images_per_second:,.0f} with the contrastive one alone. So {clock(each)} of training are "
+        f"{budget.samples:,} samples of {budget.scenes:,} scenes, and {budget.baseline_samples:,} for the baseline."
     )
 
 
-def fit(run: Path, corpus: Path, variant: str, samples: int, seed: int) -> None:
+def legend() -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column(style="dim")
+    for name, meaning in TERMS.items():
+        table.add_row(name, meaning)
+    return table
+
+
+def fit(run: Path, budget: Budget, corpus: Path, variant: str, samples: int, show: Demo) -> None:
     """Train to the end, unless that has happened; an interrupted run goes on."""
-    if not (run / "encoder" / "model.safetensors").is_file():
-        config = with_length(demo_config(corpus, variant, seed), samples)
-        train(config, out=run, requeue=True)
+    if (run / "encoder" / "model.safetensors").is_file():
+        show.say(f"{run} is trained already")
+        return
+    train(with_length(demo_config(budget, corpus, variant), samples), out=run, requeue=True)
 
 
 def is_measured(run: Path) -> bool:
@@ -134,10 +149,18 @@ def is_measured(run: Path) -> bool:
     return (run / "evaluation" / FILE).is_file() and {name for _, name, _ in ROWS} <= set(read_results(run).seconds)
 
 
-def measure(engine: Engine, sets: Path, run: Path) -> None:
+def measure(engine: Engine, sets: Path, run: Path, show: Demo) -> None:
     """The embedded corpus's six sets, text-conditioned and text-agnostic."""
+    if is_measured(run):
+        show.say(f"{run} is measured already")
+        return
+
+    def say(line: str) -> None:
+        if not line.startswith(" "):  # the numbers come on the page
+            show.say(f"{run.name}: {line}")
+
     options = Options(fit="whole", overlays=6)
-    evaluate(engine, sets, options, out=run / "evaluation", name=run.name, command="goldiclip demo", say=_quiet)
+    evaluate(engine, sets, options, out=run / "evaluation", name=run.name, command="goldiclip demo", say=say)
 
 
 def say(engine: Engine, corpus: Path, run: Path, most: int) -> list[Spoken]:
@@ -153,7 +176,3 @@ def say(engine: Engine, corpus: Path, run: Path, most: int) -> list[Spoken]:
 def _bounds(value: float) -> list[float | None]:
     low, high = getattr(value, "low", None), getattr(value, "high", None)
     return [low, high]
-
-
-def _quiet(_: str) -> None:
-    pass

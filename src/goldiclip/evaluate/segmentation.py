@@ -42,7 +42,7 @@ def segmentation(
     ranks = ranks or Alone()
     problems = problems if problems is not None else Problems()
     _require(modes, segmentation_modes(engine))
-    queries, num_truncated = class_features(engine, items.classes, templates("imagenet"), ranks)
+    queries, num_truncated = class_features(engine, items.classes, items.templates or templates("imagenet"), ranks)
     query_class = torch.tensor([place for place, names in enumerate(items.classes) for _ in names])
     found: dict[str, list[Tensor]] = {mode: [] for mode in modes}
     index = []

@@ -12,7 +12,7 @@ import torch
 from goldiclip.data.decode import image_size
 from goldiclip.evaluate.metrics import estimate
 from goldiclip.inference.engine import Engine
-from goldiclip.types import Box, Region, Sample
+from goldiclip.types import Box, Question, Region, Sample
 
 # Words that claim nothing about a picture.
 EMPTY = frozenset(
@@ -72,18 +72,20 @@ class Spoken:
 
 
 def answers(engine: Engine, samples: Sequence[Sample], per_sample: int = 3) -> Iterator[Spoken]:
-    """The first few questions of each sample."""
+    """The first few questions of each sample; those asked of several samples are asked of all of them at once."""
+    askers: dict[str, list[tuple[Sample, Question]]] = defaultdict(list)
     for sample in samples:
         for asked in sample.questions[:per_sample]:
-            (said,) = engine.ask(sample.image, asked.question)
+            askers[asked.question].append((sample, asked))
+    for question, asking in askers.items():
+        for (sample, asked), said in zip(asking, engine.ask([sample.image for sample, _ in asking], question)):
             is_right = float(plain(said.text) == plain(asked.answer))
-            yield Spoken(sample, asked.kind or "any", asked.question, said.text, asked.answer, is_right)
+            yield Spoken(sample, asked.kind or "any", question, said.text, asked.answer, is_right)
 
 
 def captions(engine: Engine, samples: Sequence[Sample]) -> Iterator[Spoken]:
     """Right is a caption each of whose words is somewhere in what is known of the picture, and that says something."""
-    for sample in samples:
-        (said,) = engine.caption(sample.image)
+    for sample, said in zip(samples, engine.caption([sample.image for sample in samples])):
         known = {word for caption in sample.captions for word in claims(caption.text)}
         said_words = claims(said.text)
         truth = next((caption.text for caption in sample.captions if caption.source == "short"), "")
@@ -105,16 +107,20 @@ def located(engine: Engine, samples: Sequence[Sample]) -> Iterator[Spoken]:
 
 
 def spoken_numbers(found: Iterable[Spoken]) -> Iterator[tuple[str, float]]:
-    """`ask/{kind}/accuracy` beside `…/majority`, `caption/right`, `locate/mean_iou`; with intervals."""
+    """`ask/{kind}/accuracy` beside `…/majority`, all kinds together, `caption/right`, `locate/mean_iou`; intervals."""
     by_task: dict[str, list[Spoken]] = defaultdict(list)
     for one in found:
         by_task[one.task].append(one)
-    names = {"cap": "caption/right", "ref": "locate/mean_iou"}
-    for task, said in by_task.items():
-        value = estimate(torch.tensor([one.score for one in said]))
-        yield names.get(task, f"ask/{task}/accuracy"), value
-        if task not in names:
-            yield f"ask/{task}/majority", majority(one.truth for one in said)
+    for task, name in (("cap", "caption/right"), ("ref", "locate/mean_iou")):
+        if said := by_task.pop(task, []):
+            yield name, estimate(torch.tensor([one.score for one in said]))
+    constant = {kind: majority(one.truth for one in said) for kind, said in by_task.items()}
+    for kind, said in by_task.items():
+        yield f"ask/{kind}/accuracy", estimate(torch.tensor([one.score for one in said]))
+        yield f"ask/{kind}/majority", constant[kind]
+    if asked := [one for said in by_task.values() for one in said]:
+        yield "ask/accuracy", estimate(torch.tensor([one.score for one in asked]))
+        yield "ask/majority", sum(constant[one.task] for one in asked) / len(asked)
 
 
 def majority(truths: Iterable[str]) -> float:

@@ -56,6 +56,7 @@ class Masked(Items):
     zero_is_ignored: bool  # label 0 is no class, and label k is class k − 1
     short_side: int  # what images are resized to, for a model that sees 224 pixels
     ignore: int = 255
+    templates: tuple[str, ...] = ()  # with {} where a class's name goes; empty: ImageNet's
 
 
 class GalleryBuilder:

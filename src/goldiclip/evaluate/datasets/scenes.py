@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from goldiclip.evaluate.datasets.items import Gallery, GalleryBuilder, Labelled, Masked, Questions
-from goldiclip.evaluate.datasets.labels import read_class_folders
+from goldiclip.evaluate.datasets.labels import read_class_folders, templates
 from goldiclip.evaluate.datasets.questions import read_questions
 from goldiclip.evaluate.datasets.reading import entries, listed, read_json
 from goldiclip.evaluate.datasets.segments import read_folder
 from goldiclip.evaluate.problems import Problems
+from goldiclip.inference.segment import PROTOCOL_SIZE
 
 SPLIT = "held out"
 
@@ -34,8 +36,10 @@ def questions(home: Path, problems: Problems) -> Questions:
 
 
 def segmentation(home: Path, problems: Problems) -> Masked:
-    return read_folder(home / "segmentation", problems, SPLIT)
+    """Scenes are drawn at the size that models of them see: one window is the whole of each."""
+    found = read_folder(home / "segmentation", problems, SPLIT)
+    return replace(found, short_side=PROTOCOL_SIZE, templates=templates("scenes"))
 
 
 def classification(home: Path, problems: Problems) -> Labelled:
-    return read_class_folders(home / "classification", problems, split=SPLIT)
+    return replace(read_class_folders(home / "classification", problems, split=SPLIT), templates=templates("scenes"))
