@@ -342,5 +342,7 @@ def test_unknown_kinds_of_weights_are_said(tmp_path: Path) -> None:
         load_engine("flair:nothing.pt")
     with pytest.raises(ConfigError, match="neither a file nor a model that open_clip knows"):
         load_engine("open_clip:ViT-B-17/openai")
+    with pytest.raises(ConfigError, match="say which weights, else they are random: ViT-B-16/openai"):
+        load_engine("open_clip:ViT-B-16")
     with pytest.raises(FileNotFoundError):
         load_engine(str(tmp_path / "nowhere"))

@@ -53,8 +53,11 @@ def _open_clip(rest: str, options: dict[str, Any]) -> Engine:
     name, _, tag = rest.partition("/")
     if name not in open_clip.list_models():
         raise ConfigError(f"open_clip:{rest}: {name!r} is neither a file nor a model that open_clip knows")
+    if not tag:
+        known = ", ".join(f"{name}/{one}" for one in open_clip.list_pretrained_tags_by_model(name)[:4])
+        raise ConfigError(f"open_clip:{rest}: say which weights, else they are random: {known or 'a tag or a file'}")
     try:
-        model = OpenClip.load(name, tag or None)
+        model = OpenClip.load(name, tag)
         tokenizer = OpenClipTokenizer(open_clip.get_tokenizer(name), model.context)
     except (OSError, RuntimeError) as error:
         raise FileNotFoundError(f"open_clip:{rest}: its weights or tokenizer are not to be had: {error}") from error
