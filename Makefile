@@ -27,11 +27,11 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
-	$(RUN)/pip install --quiet --disable-pip-version-check -e .
+	.ci/install $(RUN)/python -e .
 	touch $@
 
 $(STAMP): $(VENV)/bin/python pyproject.toml
-	$(RUN)/pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
+	.ci/install $(RUN)/python -e '.[$(EXTRAS)]'
 	touch $@ $(VENV)/.installed
 
 clean:
