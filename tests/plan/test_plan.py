@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -165,6 +166,9 @@ def test_the_command_shows_the_plan_and_the_one_that_fits(capsys: pytest.Capture
         "shards",
     ):
         assert word in shown, word
+    share = 6_400 // 8
+    (advised,) = {int(words) for words in re.findall(r"with run.micro_batch=(\d+)", shown)}
+    assert share % advised == 0, "micro-batches of a step are alike"
     assert main(["plan", "tiny"]) == 2
     assert "how long is an epoch?" in capsys.readouterr().err
 

@@ -7,6 +7,7 @@ import resource
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from goldiclip.config import Config, ConfigError, override, to_yaml
 from goldiclip.train import loop, train
 from goldiclip.train.checkpoint import CheckpointError, whole
 from goldiclip.train.command import requested
-from goldiclip.train.folder import RunFolder, changes, kept_once_begun, launch_token, open_folder
+from goldiclip.train.folder import RunFolder, changes, keep_config, kept_once_begun, launch_token, open_folder
 from goldiclip.train.log import read_log
 from goldiclip.train.session import Session
 
@@ -77,6 +78,7 @@ def test_how_a_run_computes_and_saves_may_change(run: Path) -> None:
     folder, found = open_folder(config, None, run)
     assert folder.resumes
     assert (found.run.micro_batch, found.run.save_every_steps) == (4, 1)
+    keep_config(folder, found)
     assert "micro_batch: 4" in folder.config.read_text()
 
 
@@ -89,6 +91,18 @@ def test_data_that_shrank_is_refused(tmp_path: Path, small_run: Callable[..., Co
         ConfigError, match=r"data.train is not what the run has read so far.*restore the shards.*--init"
     ):
         train(config, resume=tmp_path / "run")
+
+
+def test_a_resume_that_is_refused_leaves_the_run_as_it_was(run: Path, drawn_data: tuple[str, str]) -> None:
+    before = (run / "config.yaml").read_text()
+    with pytest.raises(ConfigError, match="a shard is missing"):
+        train(requested("", [f"data.train={drawn_data[1]}"], run), resume=run)
+    assert (run / "config.yaml").read_text() == before
+
+
+def test_an_encoder_is_not_taken_for_a_run(run: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is an encoder, no run: .*--init"):
+        open_folder(Config(), None, run / "encoder")
 
 
 def test_data_that_moved_is_the_same_data(tmp_path: Path, small_run: Callable[..., Config]) -> None:
@@ -142,6 +156,17 @@ def test_a_checkpoint_of_other_sizes_is_refused_and_kept(run: Path, small_run: C
     assert whole(run / "checkpoints")
 
 
+@contextmanager
+def as_owner(folder: Path) -> Iterator[None]:
+    """Back to who made the folder, who may write there."""
+    user = os.geteuid()
+    os.seteuid(os.getuid())
+    folder.chmod(0o755)
+    yield
+    folder.chmod(0o555)
+    os.seteuid(user)
+
+
 @pytest.fixture
 def read_only() -> Iterator[Path]:
     """A folder that nobody but its owner may write, seen by somebody else: root may write everywhere."""
@@ -160,6 +185,13 @@ def read_only() -> Iterator[Path]:
 def test_a_read_only_folder_is_said_before_anything_is_computed(read_only: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot be written \(Permission denied\).*another folder with --out"):
         open_folder(Config(), read_only / "run", None)
+    config = to_yaml(Config())
+    with as_owner(read_only):
+        (read_only / "config.yaml").write_text(config)
+        (read_only / "checkpoints/step-000000001").mkdir(parents=True)
+        (read_only / "checkpoints/step-000000001/state.json").write_text("{}")
+    with pytest.raises(ConfigError, match="cannot be written: mend it, or copy the run"):
+        open_folder(Config(), None, read_only)
 
 
 def test_a_disk_that_fills_up_during_the_run_costs_no_checkpoint(

@@ -67,6 +67,12 @@ class Estimate:
         return sum(self.gigabytes.values()) <= USABLE * self.device.gigabytes
 
     @property
+    def even_micro_batch(self) -> int:
+        """What to set when a step does not fit: as few micro-batches as fit, all of them alike; 0 if none does."""
+        most = self.largest_micro_batch
+        return math.ceil(self.share / math.ceil(self.share / most)) if most else 0
+
+    @property
     def loader_cores(self) -> int:
         """Per GPU, at 250 images a second each, with a fifth to spare."""
         per_core = IMAGES_PER_CORE if self.config.data.photometrics == "device" else IMAGES_PER_CORE / 2

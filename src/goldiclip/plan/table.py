@@ -47,7 +47,7 @@ def _memory(found: Estimate) -> Table:
         table.add_row(name, f"{size:.1f}")
     verdict = "fits" if found.fits else "does not fit"
     whole = sum(found.gigabytes.values())
-    table.add_row(f"all: {verdict} {USABLE:.0%} of {found.device.gigabytes:g} GB", f"{whole:.1f}")
+    table.add_row(f"all: {verdict} {USABLE:.0%} of {found.device.gigabytes:.0f} GB", f"{whole:.1f}")
     return table
 
 
@@ -75,4 +75,4 @@ def _micro_batch(found: Estimate) -> str:
         return "not even one image fits: a smaller model, run.layout=fsdp or run.checkpoint_activations=True"
     if found.fits:
         return f"{found.largest_micro_batch:,} of {found.share:,} images per GPU"
-    return f"{found.largest_micro_batch:,} images: set run.micro_batch={found.largest_micro_batch}"
+    return f"{found.largest_micro_batch:,} images: set run.micro_batch={found.even_micro_batch}"

@@ -75,9 +75,9 @@ def show_plan(
     found = plan.estimate(config, device, gpus, length, dollars_per_hour=dollars_per_hour)
     plan.show(found)
     if not found.fits and found.largest_micro_batch:
-        run_settings = replace(config.run, micro_batch=found.largest_micro_batch)
+        run_settings = replace(config.run, micro_batch=found.even_micro_batch)
         fitting = replace(config, run=run_settings)
-        print(f"\nwith run.micro_batch={found.largest_micro_batch}:\n")
+        print(f"\nwith run.micro_batch={found.even_micro_batch}:\n")
         plan.show(plan.estimate(fitting, device, gpus, length, dollars_per_hour=dollars_per_hour))
 
 

@@ -94,6 +94,8 @@ def open_folder(
 
 
 def _resumed(path: Path, config: Config) -> tuple[RunFolder, Config]:
+    if (path / "model.safetensors").is_file():
+        raise ConfigError(f"{path} is an encoder, no run: begin a new run from it with --init {path}")
     if not (path / "config.yaml").is_file():
         raise FileNotFoundError(f"{path} holds no run (no config.yaml): --resume takes the folder of an earlier run")
     newest(path)
@@ -111,10 +113,15 @@ def _continued(path: Path, config: Config) -> tuple[RunFolder, Config]:
             f"{path / 'config.yaml'}: {told}: a resumed run keeps its recipe; leave that out, "
             f"or start a new run from these weights: --init {path} --out ANOTHER"
         )
-    if changed:
-        with writing(path):
-            write_durably(path / "config.yaml", to_yaml(config))
+    if not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise ConfigError(f"{path} cannot be written: mend it, or copy the run to a folder that can")
     return RunFolder(path, resumes=bool(list((path / "checkpoints").glob("step-*/state.json")))), config
+
+
+def keep_config(folder: RunFolder, config: Config) -> None:
+    """The settings that a resumed run goes on with, once its data and checkpoint have proven to fit them."""
+    if folder.config.read_text() != (text := to_yaml(config)):
+        write_durably(folder.config, text)
 
 
 @contextmanager

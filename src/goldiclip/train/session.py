@@ -19,7 +19,7 @@ from goldiclip.model.pretrained import save_model
 from goldiclip.train.accumulate import split
 from goldiclip.train.checkpoint import Checkpoints, Progress, load, newest, read_progress
 from goldiclip.train.feed import Feed
-from goldiclip.train.folder import RunFolder, kept_once_begun, versions
+from goldiclip.train.folder import RunFolder, keep_config, kept_once_begun, versions
 from goldiclip.train.guard import Watch
 from goldiclip.train.held_out import HeldOut
 from goldiclip.train.launch import Agreement, Seat
@@ -74,6 +74,8 @@ def opened(config: Config, folder: RunFolder, seat: Seat, init: str | None) -> I
         model, optimizer = spread(learner, config, seat, voice)
         if folder.resumes:
             load(newest(folder.path), learner, optimizer)
+        if seat.is_first:
+            keep_config(folder, config)
         progress = signed(before, config, seat, loader)
         checkpoints = Checkpoints(folder.checkpoints, config.run.keep_last, config.run.keep_best)
         stack.callback(checkpoints.wait)
