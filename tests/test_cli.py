@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from goldiclip.cli import COMMANDS, main
+from goldiclip.cli import COMMANDS, main, settings_first
 
 
 def every_command() -> list[list[str]]:
@@ -42,6 +44,19 @@ def test_a_mistake_is_a_line(words: list[str], said: str, capsys: pytest.Capture
     printed = capsys.readouterr().err
     assert said in printed
     assert "Traceback" not in printed
+
+
+def test_settings_may_stand_behind_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "tiny", "--out", str(tmp_path / "run"), "data.train=none.tar", "optim.lrr=1"]) == 2
+    assert "'optim.lrr' is no setting" in capsys.readouterr().err
+    assert settings_first(["train", "--resume", "runs/a", "data.workers=2", "--requeue"]) == [
+        "train",
+        "data.workers=2",
+        "--resume",
+        "runs/a",
+        "--requeue",
+    ]
+    assert settings_first(["search", "--where", "a.b=c", "dog"]) == ["search", "--where", "a.b=c", "dog"]
 
 
 def test_config_prints_what_config_reads(capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,12 @@ def recipes() -> None:
 
 
 def config(recipe: Positional[str], overrides: Positional[tuple[str, ...]] = ()) -> None:
-    """Print a recipe's resolved configuration: `goldiclip config cc3m optim.lr=1e-3`."""
+    """Print a recipe's resolved configuration: `goldiclip config cc3m optim.lr=1e-3`.
+
+    Args:
+        recipe: A recipe's name.
+        overrides: Settings to change, as key=value.
+    """
     from goldiclip.config import override, resolve, to_yaml
     from goldiclip.recipes import recipe as named
 
@@ -589,6 +594,9 @@ def export(
 
 # --- dispatch -------------------------------------------------------------------------------------------------------
 
+# In help: positional words by their names, switches without their opposites, no word for what is left out.
+READABLE = (tyro.conf.PositionalMetavarFromFieldName, tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone)
+
 # A command, or a group of commands as a dict of its own.
 COMMANDS: dict[str, Callable[..., int | None] | dict[str, Callable[..., int | None]]] = {
     "demo": demo,
@@ -644,7 +652,7 @@ def _dispatch(commands: Any, words: list[str], program: str) -> int | None:
     if words and isinstance(commands.get(words[0]), dict):
         return _dispatch(commands[words[0]], words[1:], f"{program} {words[0]}")
     listed = {name: _listing(name, item) if isinstance(item, dict) else item for name, item in commands.items()}
-    return tyro.extras.subcommand_cli_from_dict(listed, args=words, prog=program, description=__doc__)
+    return tyro.extras.subcommand_cli_from_dict(listed, args=words, prog=program, description=__doc__, config=READABLE)
 
 
 def _listing(name: str, group: dict[str, Callable[..., int | None]]) -> Callable[[], None]:
