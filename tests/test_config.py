@@ -8,6 +8,7 @@ import pytest
 
 from goldiclip import recipes
 from goldiclip.config import Config, ConfigError, flatten, from_yaml, override, resolve, to_yaml, validate
+from goldiclip.config.words import takes
 from goldiclip.recipes import recipe
 
 
@@ -39,6 +40,25 @@ def test_a_list_of_shards_keeps_braces_and_spaces() -> None:
     assert from_yaml(to_yaml(config)) == config
 
 
+def test_a_value_may_begin_with_a_dash_and_a_truth_be_written_small() -> None:
+    config = override(recipe("tiny"), ["run.name=--draft", "run.compile=true", "run.deterministic=FALSE"])
+    assert (config.run.name, config.run.compile, config.run.deterministic) == ("--draft", True, False)
+
+
+def test_two_names_for_two_sources_are_one_word_or_two() -> None:
+    for word in ("data.train=a.tar::b.tar", "data.train=a.tar,b.tar"):
+        config = override(recipe("tiny"), [word, "data.weights=1,3"])
+        assert config.data.sources == ("a.tar", "b.tar")
+        assert from_yaml(to_yaml(config)) == config
+
+
+def test_every_field_says_what_it_takes() -> None:
+    said = {name: takes(name) for name, _ in flatten(Config())}
+    assert said["data.views.local_scale"] == "2 values parted by commas, each a number"
+    assert said["data.train"] == "values parted by commas, each a text"
+    assert said["run.precision"] == "'bf16', 'fp32'"
+
+
 def test_no_words_change_nothing() -> None:
     assert override(recipe("cc3m"), []) == recipe("cc3m")
 
@@ -56,7 +76,18 @@ def test_no_words_change_nothing() -> None:
         ("optim.lr=nan", "optim.lr is nan"),
         ("data.views.global_scale=0.9,0.1", "low ≤ high"),
         ("data.views.flip=2", "between 0 and 1"),
-        ("data.weights=1,2", "one weight per entry"),
+        ("data.views.global_scale=0.9", "global_scale is '0.9'; allowed: 2 values parted by commas, each a number"),
+        ("data.views.jitter=0,0,0,0.6", "the last (hue) at most 0.5"),
+        ("data.weights=1,2", "one weight per source"),
+        ("run.compile=perhaps", "run.compile is 'perhaps'; allowed: True or False"),
+        ("model.vision.width=wide", "a whole number or None"),
+        ("run.sinks=paper", "values parted by commas, each 'tensorboard', 'wandb', 'trackio'"),
+        ("run.log_every_steps=0", "run.log_every_steps is 0; allowed: 1 or more"),
+        ("run.seed=-1", "run.seed is -1"),
+        ("data.workers=-1", "0 or more"),
+        ("optim.betas=0.9,1", "two numbers from 0, below 1"),
+        ("model.decoder_heads=0", "1 or more, for cap"),
+        ("model.vision.image_size=33", "a multiple of model.vision.patch_size, 8"),
         ("data.views.local_size=20", "a multiple of model.vision.patch_size"),
         ("model.pooling_heads=3", "divisor of model.embedding"),
     ],

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from goldiclip import recipes
-from goldiclip.config import Config, ConfigError
+from goldiclip.config import Config, ConfigError, override
 from goldiclip.data.example import collate, make_example, text_hash
 from goldiclip.data.loader import Loader, LoaderStopped, TooManyBad
 from goldiclip.data.schema import BadSample
@@ -259,10 +259,18 @@ def test_shards_on_disk_are_read_in_the_same_way(tmp_path: Path) -> None:
     order = seen(loader)
     assert order == seen(Loader(small(), TOKENIZER, stop=20, sources=[album]))
     assert loader.place(0).startswith(str(tmp_path))
-    joined = small(train=(f"{tmp_path}/00000.tar::{tmp_path}/00001.tar", f"{tmp_path}/00002.tar"))
+
+
+def test_sources_are_joined_or_mixed_by_weight_however_they_are_listed(tmp_path: Path) -> None:
+    album = Album([4, 4, 2])
+    shards = write_shards([album[i] for i in range(10)], tmp_path, per_shard=4)
+    joined, listed = small(train=(f"{shards[0]}::{shards[1]}", str(shards[2]))), small(train=tuple(map(str, shards)))
     assert Loader(joined, TOKENIZER).num_samples == 10
-    weighted = replace(joined, data=replace(joined.data, weights=(1.0, 3.0)))
-    assert [source.lengths.sum() for source in Loader(weighted, TOKENIZER).sources] == [8, 2]  # type: ignore[union-attr]
+    assert seen(Loader(joined, TOKENIZER, stop=20)) == seen(Loader(listed, TOKENIZER, stop=20))
+    for config in (joined, listed):
+        mixed = override(config, ["data.weights=1,3,4"])
+        counts = Counter(min(number // 4, 2) for number in seen(Loader(mixed, TOKENIZER, stop=80)))
+        assert counts == {0: 10, 1: 30, 2: 40}
 
 
 def test_ranks_that_do_not_divide_the_batch_are_refused() -> None:

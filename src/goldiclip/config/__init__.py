@@ -20,6 +20,7 @@ from goldiclip.config.tree import (
     Vision,
     Weights,
     flatten,
+    split_sources,
 )
 from goldiclip.config.validation import ConfigError, resolve, validate
 from goldiclip.config.words import SCHEMA_VERSION, from_yaml, override, to_yaml
@@ -45,6 +46,7 @@ __all__ = [
     "from_yaml",
     "override",
     "resolve",
+    "split_sources",
     "to_yaml",
     "validate",
 ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -83,9 +84,9 @@ class Views:
 @dataclass(frozen=True)
 class Data:
     train: tuple[str, ...] = ()
-    """Shards: paths, globs, brace ranges or URLs; `a::b` joins sources as one more entry would."""
+    """Shards: paths, globs, brace ranges or URLs; `a::b` names two sources, as two entries would."""
     weights: tuple[float, ...] = ()
-    """Share of each entry of `train` in the stream; empty: each sample once per epoch."""
+    """Share of each source of `train` in the stream; empty: each sample once per epoch."""
     held_out: tuple[str, ...] = ()
     vocabulary: Literal["clip", "corpus"] = "clip"
     """`corpus`: a new run's text tower and head know the tokens its training texts need, and no others."""
@@ -105,6 +106,17 @@ class Data:
     """Above this share of substituted samples the run stops and says why."""
     cache_gigabytes: float = 50.0
     """Local room for shards read from elsewhere."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What `train` names, `a::b` taken apart."""
+        return split_sources(self.train)
+
+
+def split_sources(entries: Iterable[str]) -> tuple[str, ...]:
+    """Every source that these entries name: `a::b` names two."""
+    parts = (part.strip() for entry in entries for part in re.split(r"(?<!:)::(?!:)", entry))
+    return tuple(part for part in parts if part)
 
 
 # --- objective ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ import difflib
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -42,8 +43,7 @@ def _apply(config: Config, settings: Sequence[tuple[str, list[str]]], to_train: 
             inside = [name for name in known if name.startswith(key + ".")]
             near = inside or difflib.get_close_matches(key, known, n=3, cutoff=0.5) or _same_leaf(key, known)
             raise ConfigError(f"{key!r} is no setting; nearest: {', '.join(near[:6]) or 'none'}")
-    flags = [word for key, values in settings for word in (f"--{key}", *values)]
-    changed = _typed(config, flags) if flags else config
+    changed = _typed(config, settings) if settings else config
     return validate(changed) if to_train else changed
 
 
@@ -53,22 +53,59 @@ def _same_leaf(key: str, known: Mapping[str, Any]) -> list[str]:
     return [name for name in known if name.rsplit(".", 1)[-1] in leaves]
 
 
-def _typed(config: Config, flags: list[str]) -> Config:
+def _typed(config: Config, settings: Sequence[tuple[str, list[str]]]) -> Config:
+    try:
+        return _parse(config, settings)
+    except SystemExit as error:
+        key, values = next(setting for setting in settings if not _is_accepted(config, setting))
+        raise ConfigError(f"{key} is {','.join(values)!r}; allowed: {takes(key)}") from error
+
+
+def _is_accepted(config: Config, setting: tuple[str, list[str]]) -> bool:
+    try:
+        return bool(_parse(config, [setting]))
+    except SystemExit:
+        return False
+
+
+def _parse(config: Config, settings: Sequence[tuple[str, list[str]]]) -> Config:
     import tyro
 
-    printed = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
-            return tyro.cli(
-                Config,
-                args=flags,
-                default=config,
-                config=(tyro.conf.FlagConversionOff, tyro.conf.AvoidSubcommands),
-                use_underscores=True,
-            )
-    except SystemExit as error:
-        message = re.sub(r"[\u2500-\u257f\s]+", " ", re.sub(r"\x1b\[[0-9;]*m", "", printed.getvalue())).strip()
-        raise ConfigError(message) from error
+    known = dict(flatten(config))
+    flags: list[str] = []
+    for key, values in settings:
+        if isinstance(known[key], tuple):
+            flags += [f"--{key}", *values]
+        else:  # a value may begin with a dash
+            flags += [f"--{key}={value.title() if isinstance(known[key], bool) else value}" for value in values]
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+        return tyro.cli(
+            Config,
+            args=flags,
+            default=config,
+            config=(tyro.conf.FlagConversionOff, tyro.conf.AvoidSubcommands),
+            use_underscores=True,
+        )
+
+
+def takes(key: str) -> str:
+    """What a field takes, in words, from its annotation."""
+    kind: Any = Config
+    for name in key.split("."):
+        kind = get_type_hints(kind)[name]
+    return _allowed(kind)
+
+
+def _allowed(kind: Any) -> str:
+    parts = get_args(kind)
+    if get_origin(kind) is Literal:
+        return ", ".join(map(repr, parts))
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(map(_allowed, parts))
+    if get_origin(kind) is tuple:
+        each = _allowed(parts[0])
+        return f"{'' if parts[-1] is ... else f'{len(parts)} '}values parted by commas, each {each}"
+    return {int: "a whole number", float: "a number", bool: "True or False", str: "a text", NoneType: "None"}[kind]
 
 
 def to_yaml(config: Config) -> str:

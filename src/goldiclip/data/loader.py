@@ -196,12 +196,11 @@ class Loader:
 def open_sources(config: Config) -> list[Source]:
     """The shards of `data.train`: one source each when they have weights, all together when they have none."""
     data = config.data
-    if not data.train:
+    if not data.sources:
         raise ConfigError("data.train is empty; expected shards, such as data.train=/data/cc3m/{00000..00331}.tar")
-    groups = [[entry] for entry in data.train] if data.weights else [list(data.train)]
-    patterns = [[part for entry in group for part in entry.split("::")] for group in groups]
+    groups = [[source] for source in data.sources] if data.weights else [list(data.sources)]
     # a batch may straddle two windows
-    return [Shards(group, data.cache_gigabytes, open_shards=2 * data.window_shards + 2) for group in patterns]
+    return [Shards(group, data.cache_gigabytes, open_shards=2 * data.window_shards + 2) for group in groups]
 
 
 class _Endless:

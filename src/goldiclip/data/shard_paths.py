@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from goldiclip.config import ConfigError
+from goldiclip.config import ConfigError, split_sources
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
@@ -32,13 +32,12 @@ def is_remote(path: str) -> bool:
 
 def expand(patterns: str | Sequence[str]) -> tuple[str, ...]:
     """Every shard that the patterns name, in order; a glob's matches are sorted."""
-    words = [patterns] if isinstance(patterns, str | os.PathLike) else list(patterns)
-    words = [part for word in words for part in re.split(r"(?<!:)::(?!:)", os.fspath(word)) if part.strip()]
+    words = split_sources(map(os.fspath, [patterns] if isinstance(patterns, str | os.PathLike) else patterns))
     if not words:
         raise ShardError(
             "no shards given; expected paths, globs such as shards/*.tar, ranges such as {000..099}.tar, or URLs"
         )
-    paths = tuple(path for word in words for path in _expand_word(word.strip()))
+    paths = tuple(path for word in words for path in _expand_word(word))
     for path in paths:
         if path.lower().endswith(_COMPRESSED):
             raise ShardError(f"{path}: {NOT_COMPRESSED}")
