@@ -270,6 +270,12 @@ def test_a_csv_of_captions_is_a_gallery(tmp_path: Path) -> None:
     found = read_custom(write_csv(tmp_path / "mine.csv", rows), Problems(strict=True))
     assert isinstance(found, Gallery)
     assert (found.texts, found.owners) == (("a", "b", "c"), (0, 1, 0))
+    marked = tmp_path / "marked.csv"
+    marked.write_bytes(b"\xef\xbb\xbf" + (tmp_path / "mine.csv").read_bytes())  # as spreadsheets save it
+    assert read_custom(marked, Problems(strict=True)).pictures == found.pictures
+    marked.write_bytes(b"image,caption\n1.jpg,caf\xe9\n")
+    with pytest.raises(BadData, match=r"marked\.csv: no table of words"):
+        read_custom(marked, Problems())
 
 
 def test_json_lines_of_labels_are_classes(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -142,6 +143,16 @@ def test_a_matrix_too_large_for_memory_lies_in_a_file(engine: Engine) -> None:
         ours = image_standings(filed[mode], owners, everyone, Alone())[1]
         assert torch.equal(ours.better, image_standings(kept[mode], owners, everyone, Alone())[1].better)
     empty_matrix((3, 4), engine.device, memory_bytes=0).fill_(1.0)
+
+
+@pytest.mark.parametrize(("pictures_", "size"), [(19, 2), (20, 3), (3, 4), (0, 2), (16, 2)])
+def test_ranks_know_the_largest_share(engine: Engine, pictures_: int, size: int) -> None:
+    """All put their rows on one kind of device, whichever of them holds one block more."""
+    of_ranks = [SimpleNamespace(rank=rank, size=size) for rank in range(size)]
+    items = pictures(pictures_)
+    shares = [ImageBlocks(engine, items, problems=Problems(), ranks=ranks) for ranks in of_ranks]  # type: ignore[arg-type]
+    assert {share.largest_share for share in shares} == {max(len(share.index) for share in shares)}
+    assert sum(len(share.index) for share in shares) == pictures_
 
 
 def test_more_rows_than_are_compared_at_once_change_nothing(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

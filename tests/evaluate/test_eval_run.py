@@ -17,13 +17,11 @@ from goldiclip.cli import main
 from goldiclip.config import Config, ConfigError, to_yaml
 from goldiclip.evaluate.compare import summary
 from goldiclip.evaluate.datasets import READERS
-from goldiclip.evaluate.options import own_fit
 from goldiclip.evaluate.problems import BadData
 from goldiclip.evaluate.results import as_markdown, read_results
 from goldiclip.evaluate.run import Options, evaluate
 from goldiclip.inference.engine import Engine
 from goldiclip.inference.load import load_engine, weights_hash
-from goldiclip.model.encoders import OpenClip, OpenClipTokenizer
 from goldiclip.model.goldiclip import GoldiCLIP
 from goldiclip.model.pretrained import save_model
 
@@ -173,28 +171,7 @@ def test_kinds_of_segmentation_are_known_and_fit_the_encoder(engine: Engine, tmp
     sets = Options(only=("coco", "scenes_segmentation"), modes=("ta",))
     results = evaluate(plain, tmp_path, sets, say=lambda _: None)
     assert {row.set for row in results.rows} == {"coco"}
-    assert results.problems["scenes_segmentation"][0].endswith("this encoder has none; it has none")
-
-
-def test_images_are_fitted_as_the_model_was_made_for(engine: Engine, tmp_path: Path) -> None:
-    import open_clip
-
-    tower = {"layers": 1, "width": 32, "head_width": 16, "patch_size": 8, "image_size": 32}
-    text = {"context_length": 16, "vocab_size": 49_408, "width": 32, "heads": 2, "layers": 1}
-    model = open_clip.CLIP(embed_dim=16, vision_cfg=tower, text_cfg=text)
-    model.visual.preprocess_cfg = {"resize_mode": "squash"}  # as SigLIP's
-    tokenizer = OpenClipTokenizer(open_clip.SimpleTokenizer(), 16)
-    squeezed = Engine(OpenClip(model), image_size=32, device="cpu", tokenizer=tokenizer)  # type: ignore[arg-type]
-    WRITERS["scenes_long"](tmp_path)
-    WRITERS["scenes_segmentation"](tmp_path)
-    assert (own_fit(engine), own_fit(squeezed)) == ("crop", "whole")
-    only = {"only": ("scenes_long", "scenes_segmentation")}
-    results = evaluate(squeezed, tmp_path, Options(**only), say=lambda _: None)  # type: ignore[arg-type]
-    assert {(row.set, row.mode) for row in results.rows} == {("scenes_long", "ta"), ("scenes_segmentation", "value")}
-    assert results.rows[0].counts["truncated_texts"] == 5
-    assert not any("square" in one for one in results.rows[0].deviations)
-    cropped = evaluate(squeezed, tmp_path, Options(fit="crop", **only), say=lambda _: None)  # type: ignore[arg-type]
-    assert "shorter side resized, centre cropped (published: images squeezed to a square)" in cropped.rows[0].deviations
+    assert results.problems["scenes_segmentation"][0].endswith("kinds of segmentation asked for; it has none")
 
 
 def test_sets_of_ones_own_need_no_root(engine: Engine, tmp_path: Path) -> None:

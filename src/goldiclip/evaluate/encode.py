@@ -49,8 +49,10 @@ class ImageBlocks:
         keep_bytes: int = 0,
     ) -> None:
         self.engine, self.pictures, self.problems, self.how = engine, pictures, problems, how
-        starts = range(0, len(pictures), engine.batch)[ranks.rank :: ranks.size]
-        self.blocks = [torch.arange(start, min(start + engine.batch, len(pictures))) for start in starts]
+        starts = range(0, len(pictures), engine.batch)
+        share = [torch.arange(start, min(start + engine.batch, len(pictures))) for start in starts]
+        self.blocks = share[ranks.rank :: ranks.size]
+        self.largest_share = sum(map(len, share[:: ranks.size]))  # the first rank's: what all can agree on
         self.index = torch.cat(self.blocks) if self.blocks else torch.zeros(0, dtype=torch.int64)
         self.unreadable: set[int] = set()
         self.keep_bytes = keep_bytes

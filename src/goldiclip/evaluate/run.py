@@ -129,7 +129,7 @@ def measure(
 def _require_segmentation(name: str, engine: Engine, items: Items, options: Options) -> None:
     if isinstance(items, Masked) and not options.segmentation:
         has = ", ".join(segmentation_modes(engine)) or "none"
-        raise ConfigError(f"{name}: of the kinds of segmentation asked for this encoder has none; it has {has}")
+        raise ConfigError(f"{name}: this encoder has none of the kinds of segmentation asked for; it has {has}")
 
 
 # --- which sets -----------------------------------------------------------------------------------------------------

@@ -52,7 +52,8 @@ def score_all(
 ) -> dict[str, Scores]:
     """Every image of this rank with every text, in every mode, in one pass over the images."""
     shape = (len(blocks.index), len(texts))
-    rows = {mode: empty_matrix(shape, engine.device, memory_bytes // len(modes)) for mode in modes}
+    at_most = memory_bytes // len(modes)
+    rows = {mode: empty_matrix(shape, engine.device, at_most, blocks.largest_share) for mode in modes}
     start = 0
     for block in blocks:
         for mode in modes:
@@ -86,9 +87,14 @@ def score_pairs(
     return scores
 
 
-def empty_matrix(shape: Sequence[int], device: torch.device, memory_bytes: int = MEMORY_BYTES) -> Tensor:
-    """An empty float32 matrix: on the device when it is small, else in a file that goes with it."""
-    if 4 * shape[0] * shape[1] <= memory_bytes:
+def empty_matrix(
+    shape: Sequence[int], device: torch.device, memory_bytes: int = MEMORY_BYTES, largest_share: int = 0
+) -> Tensor:
+    """An empty float32 matrix: on the device when it is small, else in a file that goes with it.
+
+    Ranks choose by the largest of their shares, alike: what they gather afterwards has to lie on one kind of device.
+    """
+    if 4 * max(shape[0], largest_share) * shape[1] <= memory_bytes:
         return torch.empty(shape, device=device)
     with tempfile.TemporaryFile() as file:
         return torch.from_numpy(np.memmap(file, dtype=np.float32, mode="w+", shape=tuple(shape)))

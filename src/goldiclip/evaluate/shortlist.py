@@ -68,7 +68,7 @@ def _rerank(
     engine: Engine, blocks: ImageBlocks, texts: TextFeatures, agnostic: Scores, per_image: Tensor, per_text: Tensor
 ) -> Tensor:
     """(B, M) text-conditioned scores of every pair on the image's shortlist or the text's; −inf elsewhere."""
-    rows = empty_matrix(agnostic.rows.shape, engine.device).fill_(-torch.inf)
+    rows = empty_matrix(agnostic.rows.shape, engine.device, largest_share=blocks.largest_share).fill_(-torch.inf)
     start = 0
     for block in blocks:
         here = slice(start, start + len(block.index))

@@ -50,8 +50,11 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         return rows
     if path.suffix.lower() not in (".csv", ".tsv"):
         raise ConfigError(f"{path}: ends in {path.suffix or 'nothing'}; allowed: .csv, .tsv, .jsonl, or a folder")
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ","))
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets begin with a mark
+            return list(csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ","))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise BadData(f"{path}: no table of words ({error})") from error
 
 
 def _gallery(path: Path, rows: list[dict[str, Any]], problems: Problems) -> Gallery:
