@@ -64,3 +64,12 @@ def test_config_prints_what_config_reads(capsys: pytest.CaptureFixture[str]) -> 
 
     assert main(["config", "cc3m/flair", "optim.lr=1e-3"]) == 0
     assert from_yaml(capsys.readouterr().out).optim.lr == 1e-3
+
+
+def test_help_calls_words_by_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    printed = capsys.readouterr().out
+    assert "RECIPE" in printed
+    assert "--requeue" in printed
+    assert "--no-requeue" not in printed

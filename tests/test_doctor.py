@@ -25,6 +25,26 @@ def test_a_missing_package_comes_with_its_command_and_its_remedy(monkeypatch: py
     assert "search" in missing["faiss"].remedy
 
 
+def test_what_is_too_old_is_named_with_the_version_to_get(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.importlib.metadata, "version", lambda name: "2.9.1+cu126" if name == "torch" else "99")
+    bad = {finding.name: finding for finding in doctor.examine() if finding.verdict == "bad"}
+    assert set(bad) == {"torch"}
+    assert "2.9.1" in bad["torch"].found
+    assert bad["torch"].remedy == "pip install 'torch>=2.11'"
+
+
+def test_a_package_that_is_not_there_is_asked_for_in_its_oldest_good_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name in doctor.REQUIRED:
+            raise doctor.importlib.metadata.PackageNotFoundError(name)
+        return "1"
+
+    monkeypatch.setattr(doctor.importlib.metadata, "version", version)
+    bad = {finding.name: finding.remedy for finding in doctor.examine() if finding.verdict == "bad"}
+    assert bad["timm"] == "pip install 'timm>=1.0.20'"
+    assert set(bad) == set(doctor.REQUIRED)
+
+
 def test_what_stops_everything_makes_the_command_fail(capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor.show([doctor.Finding("torch", "bad", "not installed", "pip install torch")]) == 1
     assert "pip install torch" in capsys.readouterr().out

@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -27,24 +28,28 @@ class Finding:
 
 
 REQUIRED = ("torch", "torchvision", "timm", "open_clip_torch", "safetensors", "tokenizers", "tyro", "rich")
+LEAST_MEMORY_GIB = 4
 
 # Optional packages: what they are for, and the extra that brings them.
 OPTIONAL = {
-    "ray": ("prepare annotate --ray, indexing on a cluster", "prepare"),
+    "ray": ("prepare annotate on a cluster, index --workers, Ray Train", "prepare"),
     "transformers": ("prepare boxes and questions, CLIPModel export", "prepare"),
     "spacy": ("prepare phrases by a parser", "prepare"),
     "fastapi": ("serve", "serve"),
-    "faiss": ("index, search", "serve"),
+    "faiss": ("quick search among more than 4,096 pictures", "serve"),
     "lance": ("an index on object storage", "serve"),
     "onnxruntime": ("export to ONNX with a parity report", "export"),
     "pytest": ("make test", "dev"),
+    "playwright": ("the tests of pages in a browser", "oracles"),
 }
 
 
 def examine(folder: Path = Path()) -> Iterator[Finding]:
     """Everything worth knowing before a run, one finding after the other."""
     yield _python()
-    yield from (_required(name) for name in REQUIRED)
+    minimums = _minimums()
+    yield from (_required(name, minimums.get(name, "0")) for name in REQUIRED)
+    yield _memory()
     yield _device()
     yield _triton()
     yield from (_optional(module, *row) for module, row in OPTIONAL.items())
@@ -64,17 +69,45 @@ def _python() -> Finding:
     )
 
 
-def _required(name: str) -> Finding:
+def _minimums() -> dict[str, str]:
+    """The oldest versions that goldiclip itself asks for; none where it runs without being installed."""
     try:
-        return Finding(name, "good", importlib.metadata.version(name))
+        asked = importlib.metadata.requires("goldiclip") or []
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name, "bad", "not installed", f"pip install {name}")
+        return {}
+    found = (re.match(r"([\w.-]+)(?:\[[^]]*\])?>=([\d.]+)(?!.*extra ==)", line) for line in asked)
+    return {match[1]: match[2] for match in found if match}
+
+
+def _required(name: str, minimum: str) -> Finding:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, "bad", "not installed", f"pip install '{name}>={minimum}'")
+    if _numbers(version) < _numbers(minimum):
+        return Finding(name, "bad", f"{version}; expected {minimum} or newer", f"pip install '{name}>={minimum}'")
+    return Finding(name, "good", version)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """2.15.0+cu130 as (2, 15, 0)."""
+    return tuple(int(number) for number in re.findall(r"\d+", version.split("+")[0])[:3])
 
 
 def _optional(module: str, purpose: str, extra: str) -> Finding:
     if importlib.util.find_spec(module) is None:
         return Finding(module, "missing", "not installed", f"for {purpose}: pip install 'goldiclip[{extra}]'")
     return Finding(module, "good", f"for {purpose}")
+
+
+def _memory() -> Finding:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return Finding("processor", "good", f"{cores} cores")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    good = memory >= LEAST_MEMORY_GIB
+    remedy = "" if good else f"the demo wants {LEAST_MEMORY_GIB} GiB; close what else is running"
+    return Finding("processor", "good" if good else "missing", f"{cores} cores, {memory:.0f} GiB of memory", remedy)
 
 
 def _device() -> Finding:
