@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -25,6 +27,9 @@ from goldiclip.prepare.tables import By, find_columns, tables_in
 
 # Tables, the column that names the image, by what it names it, NAME=SOURCE of the columns with captions.
 Tables = tuple[Sequence[Path], str, "By | str", Sequence[str]]
+
+
+MAX_PROBLEMS = 10  # of archives, that are named
 
 
 @dataclass(frozen=True)
@@ -80,8 +85,11 @@ def run_stages(paths: Sequence[str], stages: Sequence[Stage], out: Path, machine
     require("--workers", machine.workers, 0)
     require("--block", machine.block, 1)
     require("--max-failed", machine.max_failed, 0, 1)
+    shards = Shards(paths)
+    for path, reason, count in islice(shards.problems(), MAX_PROBLEMS):
+        print(f"{path}: {count:,} × {reason}; `goldiclip shards check` says more", file=sys.stderr)
     report = annotate(
-        Shards(paths),
+        shards,
         Job(out, tuple(stages), machine.block),
         workers=0 if machine.ray else machine.processes(stages),
         devices=machine.devices(),
@@ -117,7 +125,9 @@ def show_report(report: Report, out: Path, console: Console | None = None) -> No
     """What was made, then what was not, by reason."""
     console = console or Console(highlight=False)
     skipped = f", {report.skipped:,} of them done before" if report.skipped else ""
-    console.print(f"{report.samples:,} samples in {report.shards:,} shards of {escape(str(out))}{skipped}")
+    console.print(
+        f"{report.samples:,} samples in {report.shards:,} shards of {escape(str(out))}{skipped}", soft_wrap=True
+    )
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(justify="right")
     for reason, count in sorted(report.counts.items(), key=lambda item: (item[0].startswith(LEFT_OUT), -item[1])):
@@ -175,7 +185,9 @@ def show_join(report: JoinReport, store: CaptionStore | None, out: Path, console
     """Matched, missing, duplicate, absent and suspicious, each with its share; nothing of a kind is said too."""
     console = console or Console(highlight=False)
     before = f", {report.skipped:,} of them done before" if report.skipped else ""
-    console.print(f"{report.matched:,} samples in {report.shards:,} shards of {escape(str(out))}{before}")
+    console.print(
+        f"{report.matched:,} samples in {report.shards:,} shards of {escape(str(out))}{before}", soft_wrap=True
+    )
     always = dict.fromkeys(("matched", "image without captions", f"{LEFT_OUT}duplicate key", "repeated caption"), 0)
     counts = always | dict(report.counts.most_common())
     counts |= {} if any("suspicious" in reason for reason in counts) else {"suspicious": 0}
@@ -191,4 +203,6 @@ def show_join(report: JoinReport, store: CaptionStore | None, out: Path, console
         table.add_row(f"{count:,}", f"{count / max(total, 1):.2%}", escape(what))
     console.print(table)
     if store is not None:
-        console.print(f"{report.images:,} images, {report.rows:,} rows of captions, joined by {store.about['by']}")
+        console.print(
+            f"{report.images:,} images, {report.rows:,} rows of captions, joined by {store.about['by']}", soft_wrap=True
+        )

@@ -43,11 +43,18 @@ class Unit(Protocol):
         """Equal as long as the input is."""
         ...
 
+    @property
+    def path_of_shard(self) -> str:
+        """The shard it is, where it is one."""
+        ...
+
     def images(self) -> Iterator[Image | BadSample]: ...
 
 
 def units(sources: Sequence[str], per_shard: int = 5_000) -> list[Unit]:
     """The units of all sources, in order; folders and parquet files are cut to `per_shard` images."""
+    if not sources:
+        raise ConfigError("no images given; expected folders, shards or parquet files")
     found: list[Unit] = []
     for source in sources:
         if source.endswith(".parquet"):
@@ -76,6 +83,10 @@ class _Numbered:
     def stamp(self) -> Sequence[object]:
         return self.unit.stamp
 
+    @property
+    def path_of_shard(self) -> str:
+        return self.unit.path_of_shard
+
     def images(self) -> Iterator[Image | BadSample]:
         return self.unit.images()
 
@@ -86,6 +97,10 @@ class _Numbered:
 @dataclass(frozen=True)
 class ShardUnit:
     path: str
+
+    @property
+    def path_of_shard(self) -> str:
+        return self.path
 
     @property
     def name(self) -> str:
@@ -114,6 +129,7 @@ class FolderUnit:
     name: str
     root: Path
     files: tuple[str, ...]  # relative to root
+    path_of_shard: str = ""
 
     @property
     def stamp(self) -> Sequence[object]:
@@ -159,6 +175,7 @@ class ParquetUnit:
     path: Path
     groups: tuple[int, ...]
     first_row: int
+    path_of_shard: str = ""
 
     @property
     def stamp(self) -> Sequence[object]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,6 +106,7 @@ def join(
 ) -> JoinReport:
     """Every unit into a shard of `out`; without a store, images keep the captions they bring along."""
     limits = limits or JoinLimits()
+    _refuse_onto_itself(units, out)
     report = JoinReport(rows=len(store) if store else 0)
     if store:
         report.absent, report.repeated = store.about["absent"], tuple(store.about["repeated"])
@@ -124,7 +126,18 @@ def join(
             raise disk_full(error, out) or error from error
     report.unused = store.unused if store else 0
     check(report, limits)
+    if not report.matched:
+        said = ", ".join(f"{count:,} × {reason}" for reason, count in report.counts.items() if reason != "images")
+        raise ConfigError(f"{out}: not one of {report.images:,} images became a sample ({said or 'no image'})")
     return report
+
+
+def _refuse_onto_itself(units: Sequence[Unit], out: Path) -> None:
+    """A shard is read while another is written: not in its own place."""
+    inputs = {os.path.realpath(path) for unit in units if (path := unit.path_of_shard)}
+    for unit in units:
+        if os.path.realpath(out / f"{unit.name}.tar") in inputs:
+            raise ConfigError(f"{out / unit.name}.tar is an input; choose another --out than {out}")
 
 
 def _check_table(report: JoinReport, limits: JoinLimits) -> None:
@@ -136,7 +149,7 @@ def _check_table(report: JoinReport, limits: JoinLimits) -> None:
 
 def check(report: JoinReport, limits: JoinLimits) -> None:
     """Stop where a share is above its limit, and say which."""
-    missing = report.counts["image without captions"]
+    missing = report.counts["image without captions"] + report.counts[f"{LEFT_OUT}no caption"]
     _stop_above(limits.missing, report.share(missing), "images without captions (the wrong --by?)", "--max-missing")
     for reason, count in report.counts.items():
         if reason.startswith("suspicious: "):
