@@ -146,7 +146,7 @@ def with_length(config: Config, samples: int) -> Config:
     scalar_lr = min(0.05, max(config.optim.scalar_lr, 10 / steps))  # a mean over the cosine of half: a sum of 5
     return replace(
         config,
-        run=replace(config.run, samples=steps * config.run.batch, evaluate_every_steps=max(1, -(-steps // 6))),
+        run=replace(config.run, samples=steps * config.run.batch, evaluate_every_steps=max(1, -(-steps // 5))),
         optim=replace(config.optim, warmup_steps=warmup, scalar_lr=scalar_lr),
     )
 
