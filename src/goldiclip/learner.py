@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from goldiclip.config import Config
-from goldiclip.data.views import render
+from goldiclip.data.views import painted, render
 from goldiclip.exchange import StepTexts, check, exchange
 from goldiclip.kernels.products import wide
 from goldiclip.kernels.token_cross_entropy import token_cross_entropy
@@ -50,6 +50,7 @@ class Learner(nn.Module):
         self.reads_captions = "ret" in config.terms or reads
         self.trains_captions = "ret" in config.terms or (reads and distill.text_grad)
         self._teacher_logits: Tensor | None = None
+        self.paint = painted  # compiled by whoever compiles the towers
         self._freeze_what_no_term_trains()
 
     # --- one step ---------------------------------------------------------------------------------------------------
@@ -169,12 +170,14 @@ class Learner(nn.Module):
 
     def views(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Global and local views as normalised floats; stored ones get their colour and blur here, on the device."""
-        dtype = self.student.scale.scale.dtype
+        device, dtype = batch.task.device.type, self.student.scale.scale.dtype
+        if torch.is_autocast_enabled(device):  # the towers' first product would round them all the same
+            dtype = torch.get_autocast_dtype(device)
         global_views, local_views = batch.global_views, batch.local_views
         if not global_views.is_floating_point():
-            global_views = render(global_views, None, dtype)
+            global_views = render(global_views, None, dtype, self.paint)
         if "sd" in self.config.terms and not local_views.is_floating_point():
-            local_views = render(local_views, batch.photometrics, dtype)
+            local_views = render(local_views, batch.photometrics, dtype, self.paint)
         return global_views, local_views
 
     # --- after the step ---------------------------------------------------------------------------------------------

@@ -114,7 +114,8 @@ def test_single_precision_agrees_to_rounding(
 def assert_rounding(found: Told, expected: Told) -> None:
     """float32: losses and gradients of three AdamW steps."""
     for step in range(3):
-        losses = {name: value for name, value in expected.losses[step].items() if value}
+        # teacher_kl is a small difference of two numbers that are compared themselves
+        losses = {name: value for name, value in expected.losses[step].items() if value and "teacher_kl" not in name}
         worst, where = relative({name: found.losses[step][name] for name in losses}, losses)
         assert worst <= 1e-5, f"step {step}: {where} is off by {worst:.1e} of itself"
         worst, where = relative(found.gradients[step], expected.gradients[step])

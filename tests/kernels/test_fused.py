@@ -63,13 +63,9 @@ def test_short_attention(lengths: list[int], causal: bool, heads: int, width: in
 @pytest.mark.parametrize(("images", "texts", "patches"), [(1, 1, 1), (2, 5, 36), (3, 130, 9), (1, 33, 196)])
 @pytest.mark.parametrize(("heads", "width"), [(1, 64), (2, 16)])
 def test_mean_attention(images: int, texts: int, patches: int, heads: int, width: int) -> None:
-    queries = drawn(heads, texts, width, seed=1)
+    queries, keys = drawn(heads, texts, width, seed=1), drawn(images, patches, heads, width).transpose(1, 2)
     assert fuses("mean_attention", queries)
-    check(
-        lambda keys: mean_attention(queries, keys),
-        lambda keys: mean_attention_plain(queries.to(keys.dtype), keys),
-        drawn(images, patches, heads, width).transpose(1, 2),
-    )
+    check(mean_attention, mean_attention_plain, queries, keys)
 
 
 @pytest.mark.parametrize(("tokens", "vocabulary"), [(1, 1), (7, 13), (5, 4099), (33, 9000)])

@@ -21,7 +21,7 @@ _LOG2E = tl.constexpr(1.4426950408889634)
 
 def short_attention(qkv: Tensor, offsets: Tensor, max_length: int, causal: bool) -> Tensor:
     """(T, H, d) of packed qkv (T, 3, H, d); sequence m is rows offsets[m] to offsets[m+1], none past max_length."""
-    return _attention(qkv.contiguous(), offsets, 32 if causal or max_length <= 32 else 64, causal)[0]
+    return _attention(qkv.contiguous(), offsets, max_length, causal)[0]
 
 
 def short_attention_plain(qkv: Tensor, offsets: Tensor, max_length: int, causal: bool) -> Tensor:
@@ -32,6 +32,14 @@ def short_attention_plain(qkv: Tensor, offsets: Tensor, max_length: int, causal:
         query, key, value = qkv[start:end].permute(1, 2, 0, 3)
         found.append(F.scaled_dot_product_attention(query, key, value, is_causal=causal).transpose(0, 1))
     return torch.cat(found)
+
+
+@triton.jit
+def _extent(offsets, above, upto):
+    """Where this program's sequence starts and how long it is: 0 if another launch has tiles of its size."""
+    start = tl.load(offsets + tl.program_id(0)).to(tl.int64)
+    length = tl.load(offsets + tl.program_id(0) + 1).to(tl.int64) - start
+    return start, tl.where((length > above) & (length <= upto), length, 0)
 
 
 @triton.jit
@@ -54,11 +62,11 @@ def _kept(first_row, first_column, length, BLOCK: tl.constexpr, CAUSAL: tl.const
 
 @triton.jit
 def _forward(
-    qkv, out, lse, offsets, scale, H: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, CAUSAL: tl.constexpr
-):
+    qkv, out, lse, offsets, scale, above, upto,
+    H: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
     head = tl.program_id(1)
-    start = tl.load(offsets + tl.program_id(0)).to(tl.int64)
-    length = tl.load(offsets + tl.program_id(0) + 1).to(tl.int64) - start
+    start, length = _extent(offsets, above, upto)
     for first_row in range(0, length, BLOCK):
         query = _tile(start, first_row, length, 0, head, qkv, H, D, BLOCK)
         most = tl.full([BLOCK], -1e30, tl.float32)
@@ -103,12 +111,11 @@ def _row_facts(start, first, length, head, out, grad, lse, H: tl.constexpr, D: t
 
 @triton.jit
 def _backward(
-    qkv, out, lse, offsets, grad, grad_qkv, scale,
+    qkv, out, lse, offsets, grad, grad_qkv, scale, above, upto,
     H: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(1)
-    start = tl.load(offsets + tl.program_id(0)).to(tl.int64)
-    length = tl.load(offsets + tl.program_id(0) + 1).to(tl.int64) - start
+    start, length = _extent(offsets, above, upto)
     columns_of_head = tl.arange(0, D)[None, :]
     for first_column in range(0, length, BLOCK):
         key = _tile(start, first_column, length, 1, head, qkv, H, D, BLOCK)
@@ -161,52 +168,60 @@ def _backward(
 # --- as torch operators -----------------------------------------------------------------------------------------------
 
 
-def _warps(block: int) -> int:
-    return 2 if block == 32 else 4
+# Warps of the forward and of the backward pass, by tile.
+WARPS = {32: (1, 2), 64: (4, 4)}
+
+
+def _launches(max_length: int, causal: bool) -> list[tuple[int, int, int]]:
+    """(tile, above, upto): which lengths a launch is for. Views are all of one length, texts of many."""
+    if max_length <= 32:
+        return [(32, 0, max_length)]
+    return [(32, 0, 32), (64, 32, max_length)] if causal else [(64, 0, max_length)]
 
 
 @torch.library.custom_op("goldiclip::short_attention", mutates_args=())
-def _attention(qkv: Tensor, offsets: Tensor, block: int, causal: bool) -> tuple[Tensor, Tensor]:
+def _attention(qkv: Tensor, offsets: Tensor, max_length: int, causal: bool) -> tuple[Tensor, Tensor]:
     num_tokens, _, heads, width = qkv.shape
     out = qkv.new_empty(num_tokens, heads, width)
     lse = qkv.new_empty(num_tokens, heads, dtype=torch.float32)
     grid = (len(offsets) - 1, heads)
-    _forward[grid](qkv, out, lse, offsets, width**-0.5, heads, width, block, causal, num_warps=_warps(block))
+    for tile, *range_ in _launches(max_length, causal):
+        fixed = heads, width, tile, causal
+        _forward[grid](qkv, out, lse, offsets, width**-0.5, *range_, *fixed, num_warps=WARPS[tile][0])
     return out, lse
 
 
 @torch.library.custom_op("goldiclip::short_attention_backward", mutates_args=())
 def _attention_backward(
-    grad: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, offsets: Tensor, block: int, causal: bool
+    grad: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, offsets: Tensor, max_length: int, causal: bool
 ) -> Tensor:
     _, _, heads, width = qkv.shape
-    grad_qkv, grid = torch.empty_like(qkv), (len(offsets) - 1, heads)
-    _backward[grid](
-        qkv, out, lse, offsets, grad.contiguous(), grad_qkv, width**-0.5, heads, width, block, causal,
-        num_warps=_warps(block),
-    )  # fmt: skip
+    grad, grad_qkv, grid = grad.contiguous(), torch.empty_like(qkv), (len(offsets) - 1, heads)
+    for tile, *range_ in _launches(max_length, causal):
+        sizes = width**-0.5, *range_, heads, width, tile, causal
+        _backward[grid](qkv, out, lse, offsets, grad, grad_qkv, *sizes, num_warps=WARPS[tile][1])
     return grad_qkv
 
 
 @_attention.register_fake
-def _(qkv: Tensor, offsets: Tensor, block: int, causal: bool) -> tuple[Tensor, Tensor]:
+def _(qkv: Tensor, offsets: Tensor, max_length: int, causal: bool) -> tuple[Tensor, Tensor]:
     return qkv.new_empty(qkv.shape[0], *qkv.shape[2:]), qkv.new_empty(qkv.shape[0], qkv.shape[2], dtype=torch.float32)
 
 
 @_attention_backward.register_fake
-def _(grad: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, offsets: Tensor, block: int, causal: bool) -> Tensor:
+def _(grad: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, offsets: Tensor, max_length: int, causal: bool) -> Tensor:
     return torch.empty_like(qkv)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    qkv, offsets, ctx.block, ctx.causal = inputs
+    qkv, offsets, ctx.max_length, ctx.causal = inputs
     ctx.save_for_backward(qkv, *output, offsets)
     ctx.mark_non_differentiable(output[1])
 
 
 def _pass_on(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     qkv, out, lse, offsets = ctx.saved_tensors
-    return _attention_backward(grad, qkv, out, lse, offsets, ctx.block, ctx.causal), None, None, None
+    return _attention_backward(grad, qkv, out, lse, offsets, ctx.max_length, ctx.causal), None, None, None
 
 
 torch.library.register_autograd("goldiclip::short_attention", _pass_on, setup_context=_keep)

@@ -22,8 +22,9 @@ from goldiclip.model.folded import folded_cosines, is_cheaper
 from goldiclip.model.similarity import paired_cosines
 
 # Largest intermediate, in numbers, that scoring holds at once; beyond it work is cut into pieces that are recomputed
-# for their gradient.
+# for their gradient. A GPU that trains has room for more: what is not cut is not computed twice.
 NUMBERS_AT_ONCE = 1 << 26
+NUMBERS_AT_ONCE_TRAINING = 1 << 28
 
 Texts = Tensor | tuple[Tensor, ...]
 
@@ -151,10 +152,11 @@ class Pooling(nn.Module):
         """A block of images and of texts at a time, so that (B, M, D) is never whole."""
         num_images, num_texts, width = len(keys), texts.shape[-2], texts.shape[-1]
         queries = self._queries(texts)
-        if num_images * num_texts * width <= NUMBERS_AT_ONCE:
+        at_once = NUMBERS_AT_ONCE_TRAINING if keys.is_cuda and torch.is_grad_enabled() else NUMBERS_AT_ONCE
+        if num_images * num_texts * width <= at_once:
             return self._block(queries, texts, keys, values)
-        most_texts = max(1, min(num_texts, NUMBERS_AT_ONCE // width))
-        most_images = max(1, NUMBERS_AT_ONCE // (most_texts * width))
+        most_texts = max(1, min(num_texts, at_once // width))
+        most_images = max(1, at_once // (most_texts * width))
         blocks = []
         for start in range(0, num_images, most_images):
             here = slice(start, start + most_images)

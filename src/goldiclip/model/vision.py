@@ -7,12 +7,14 @@ from typing import Any
 import timm
 import torch
 import torch.nn.functional as F
-from timm.models.vision_transformer import Attention, VisionTransformer
+from timm.layers.attention import Attention
+from timm.layers.patch_embed import PatchEmbed
+from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from goldiclip.config import ConfigError, Vision
-from goldiclip.model.layers import in_stream, view_attention
+from goldiclip.model.layers import Gelu, in_stream, view_attention
 
 
 class ViewAttention(Attention):
@@ -69,13 +71,24 @@ class VisionTower(nn.Module):
         """timm's `forward_features`, with positions resized in their own precision: timm's detour through float32
         would make float64 gradients depend on how images are split over ranks."""
         tower = self.tower
-        tokens = in_stream(tower.norm_pre(tower.patch_drop(self._with_positions(tower.patch_embed(images)))))
+        tokens = in_stream(tower.norm_pre(tower.patch_drop(self._with_positions(self._embedded(images)))))
         for block in tower.blocks:
             if tower.grad_checkpointing and self.training:
                 tokens = checkpoint(block, tokens, use_reentrant=False)
             else:
                 tokens = block(tokens)
         return tower.norm(tokens)
+
+    def _embedded(self, images: Tensor) -> Tensor:
+        """(B, rows, columns, width): a convolution whose windows do not overlap is a product, and far faster as one."""
+        embed = self.tower.patch_embed
+        convolution = embed.proj
+        is_product = type(embed) is PatchEmbed and convolution.kernel_size == convolution.stride == self.patch
+        if not is_product or convolution.padding != (0, 0) or convolution.groups != 1:
+            return embed(images)
+        (rows, columns), (height, width) = self.grid(images), self.patch
+        windows = images.unflatten(3, (columns, width)).unflatten(2, (rows, height)).permute(0, 2, 4, 1, 3, 5)
+        return embed.norm(F.linear(windows.flatten(3), convolution.weight.flatten(1), convolution.bias))
 
     def _with_positions(self, patches: Tensor) -> Tensor:
         tower, grid = self.tower, (patches.shape[1], patches.shape[2])
@@ -157,6 +170,9 @@ def _checked(tower: Any, config: Vision) -> Any:
     for part in tower.modules():
         if ViewAttention.takes(part):
             part.__class__ = ViewAttention
+        activation = getattr(part, "act", None)
+        if isinstance(activation, nn.GELU) and activation.approximate == "none":
+            part.act = Gelu()
     return tower
 
 

@@ -139,12 +139,12 @@ def unwrapped(model: nn.Module) -> Learner:
 
 def compile_towers(learner: Learner) -> None:
     """`torch.compile` for the parts with the arithmetic, each on its own; texts come in any number of tokens."""
-    learner.student.image.compile()
-    if learner.teacher is not None:
-        learner.teacher.image.compile()
-    learner.student.text.compile(dynamic=True)
-    if learner.student.decoder is not None:
-        learner.student.decoder.compile(dynamic=True)
+    student, teacher = learner.student, learner.teacher
+    learner.paint = torch.compile(learner.paint)
+    fixed = [student.image, student.pooling, *((teacher.image, teacher.pooling) if teacher is not None else ())]
+    ragged = [student.text, student.decoder]
+    for part in filter(None, [*fixed, *ragged]):
+        part.compile(dynamic=True if part in ragged else None)
 
 
 # --- gradients over several backward passes --------------------------------------------------------------------------
