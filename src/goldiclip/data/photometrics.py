@@ -43,7 +43,8 @@ def apply_photometrics(images: Tensor, parameters: Tensor) -> Tensor:
     """Images (N, 3, h, w) in [0, 1], one row of `parameters` each. Works on any device, on the whole batch."""
     if not len(images):
         return images
-    pairs = zip(images.split(_CHUNK), parameters.to(images).split(_CHUNK))
+    at_once = len(images) if torch.compiler.is_compiling() else _CHUNK  # one kernel has no intermediates
+    pairs = zip(images.split(at_once), parameters.to(images).split(at_once))
     return torch.cat([blur(colour(part, rows), rows) for part, rows in pairs])
 
 

@@ -7,6 +7,7 @@ Geometry is drawn and cut in the worker, in uint8, one crop and resize each. Col
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -78,16 +79,28 @@ def cut(image: Tensor, windows: list[tuple[int, int, int, int]], size: int, flip
 
 
 @torch.no_grad()
-def render(views: Tensor, photometrics: Tensor | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
+def render(
+    views: Tensor,
+    photometrics: Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
+    paint: Callable[..., Tensor] | None = None,
+) -> Tensor:
     """uint8 (…, 3, h, w) to CLIP-normalised floats, wherever the views are; photometrics (…, P) is applied on the way.
 
-    Photometrics of no columns (P = 0) means that the worker has applied them.
+    Photometrics of no columns (P = 0) means that the worker has applied them. `paint` is `painted`, or it compiled.
     """
-    flat = views.reshape(-1, *views.shape[-3:]).float().div_(255)
+    flat, rows = views.reshape(-1, *views.shape[-3:]), None
     if photometrics is not None and photometrics.shape[-1]:
-        flat = apply_photometrics(flat, photometrics.flatten(0, -2))
-    mean, scale = _normalisation(flat.device)
-    return flat.sub_(mean).mul_(scale).to(dtype).view(views.shape)
+        rows = photometrics.flatten(0, -2)
+    return (paint or painted)(flat, rows, *_normalisation(flat.device), dtype).view(views.shape)
+
+
+def painted(views: Tensor, photometrics: Tensor | None, mean: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
+    """uint8 (N, 3, h, w) with its photometrics (N, P), less the mean, times the scale."""
+    flat = views.float().div_(255)
+    if photometrics is not None:
+        flat = apply_photometrics(flat, photometrics)
+    return flat.sub_(mean).mul_(scale).to(dtype)
 
 
 @lru_cache(maxsize=64)
