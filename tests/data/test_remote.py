@@ -189,7 +189,7 @@ def test_a_broken_transfer_is_tried_again(server, tmp_path):
 
 def test_a_transfer_that_stays_broken_is_said_and_leaves_nothing(server, tmp_path):
     server.broken = 99
-    with pytest.raises(OSError, match=r"00000\.tar: .*\(3 attempts\)"):
+    with pytest.raises(ShardError, match=r"00000\.tar: .*\(3 attempts\)"):
         Shards(f"{server.url}/00000.tar", cache=tmp_path / "cache")
     assert not [name for name in os.listdir(tmp_path / "cache" / "shards") if not name.endswith(".lock")]
 
@@ -209,6 +209,10 @@ def test_a_missing_shard_and_an_unknown_protocol_are_said(server, tmp_path):
         Shards(f"{server.url}/gone.tar", cache=tmp_path)
     with pytest.raises(ShardError, match="nosuch"):
         Shards("nosuch://x/a.tar", cache=tmp_path)
+    with pytest.raises(FileNotFoundError, match="Cannot connect"):  # a closed port is not a missing file
+        Shards("http://127.0.0.1:1/a.tar", cache=tmp_path)
+    with pytest.raises(ShardError, match=r"ftp://127.0.0.1:1/a\.tar: cannot be read: .*refused"):
+        Shards("ftp://127.0.0.1:1/a.tar", cache=tmp_path)
 
 
 def test_a_changed_remote_shard_is_fetched_anew(server, published, tmp_path):

@@ -156,6 +156,15 @@ def test_what_was_dropped_does_not_return_to_disk():
     assert "dropped" not in read(dropped={"forged": 9}).meta
 
 
+def test_of_a_key_that_stands_twice_the_last_counts_and_it_is_counted():
+    record = parse_record(
+        b'{"captions": "a", "captions": "b", "regions": [{"phrase": "c", "phrase": "d", "box": [0, 0, 1, 1]}]}'
+    )
+    found = read_sample("k", IMAGE, record)
+    assert (found.captions[0].text, found.regions[0].phrase) == ("b", "d")
+    assert found.meta["dropped"] == {"key twice in the record": 2}
+
+
 def test_another_schema_version_is_refused():
     with pytest.raises(BadSample, match="unknown schema: found 2, this version reads 1"):
         read(schema=2)
@@ -176,7 +185,7 @@ def test_json_that_is_no_record_is_a_bad_sample(payload):
 
 
 def test_an_enormous_record_is_not_even_parsed(monkeypatch):
-    monkeypatch.setattr(schema.json, "loads", lambda _: pytest.fail("parsed"))
+    monkeypatch.setattr(schema.json, "loads", lambda *_, **__: pytest.fail("parsed"))
     with pytest.raises(BadSample, match="record too large"):
         parse_record(b" " * (schema.MAX_RECORD_BYTES + 1))
 

@@ -202,6 +202,13 @@ def test_a_command_in_place_of_a_path_is_refused(pattern, tmp_path, monkeypatch)
         Shards(pattern)
 
 
+def test_a_pipe_or_a_device_is_refused_and_never_opened(tmp_path):
+    os.mkfifo(tmp_path / "a.tar")  # opening it would wait for ever
+    for path in (tmp_path / "a.tar", Path("/dev/zero")):
+        with pytest.raises(ShardError, match="neither a file nor a folder"):
+            Shards(str(path))
+
+
 def test_no_pattern_an_empty_folder_and_an_endless_range_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(shard_paths, "MAX_SHARDS", 1_000)
     with pytest.raises(ShardError, match="no shards given"):

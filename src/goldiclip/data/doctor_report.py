@@ -38,9 +38,9 @@ def _print_finding(console: Console, reason: str, item: Finding, samples: int, c
     share = f" ({item.count / samples:.2%})" if item.severity == "sample" else ""
     console.print(f"  [{colour}]{item.count:,} × {escape(reason)}[/]{share}")
     for example in item.examples:
-        console.print(Padding(escape(example[:300]), (0, 0, 0, 6)), style="dim")
+        console.print(Padding(escape(example[:300]), (0, 0, 0, 6), expand=False), style="dim")
     if said := item.remedy or remedy(reason):
-        console.print(Padding(f"→ {escape(said)}", (0, 0, 0, 6)))
+        console.print(Padding(f"→ {escape(said)}", (0, 0, 0, 6), expand=False))
 
 
 def _print_supervision(console: Console, diagnosis: Diagnosis) -> None:

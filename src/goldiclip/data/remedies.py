@@ -30,6 +30,7 @@ REMEDIES: dict[str, str] = {
     "read failed": "the disk or the network failed: try again, then copy the shard",
     "shard changed": "it was written to while it was read: let its writer finish first",
     # parts of samples
+    "key twice in the record": "the last one counts: write each key of the JSON once",
     "unknown caption source": 'sources are "raw", "short" and "long"',
     "more than 1,000 {}s": "the first thousand are used",
     "{} not a text": "captions are strings, or lists of strings",

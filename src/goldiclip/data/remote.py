@@ -252,7 +252,8 @@ def _persistently(action: Any, url: str) -> Any:
         try:
             return action()
         except FileNotFoundError as error:
-            raise FileNotFoundError(f"{url}: no such shard") from error
+            because = f" ({_said(error.__cause__)})" if isinstance(error.__cause__, Exception) else ""
+            raise FileNotFoundError(f"{url}: no such shard{because}") from error
         except Exception as error:
             if attempt == ATTEMPTS - 1:
                 raise OSError(f"{url}: {_said(error)} ({ATTEMPTS} attempts)") from error

@@ -48,6 +48,12 @@ class BadSample(ValueError):
         return ": ".join(part for part in (where, self.reason, self.detail) if part)
 
 
+class Record(dict[str, Any]):
+    """A record as parsed, and what parsing it left out, by reason."""
+
+    dropped: Mapping[str, int] = {}
+
+
 def read_sample(key: str, image: bytes, record: Mapping[str, Any], origin: str = "") -> Sample:
     """The sample that `record` describes; raises BadSample when it has no image or no caption."""
     if not image:
@@ -55,7 +61,7 @@ def read_sample(key: str, image: bytes, record: Mapping[str, Any], origin: str =
     schema = record.get("schema", SCHEMA)
     if schema != SCHEMA:
         raise BadSample("unknown schema", f"found {schema!r:.40}, this version reads {SCHEMA}", key, origin)
-    dropped: Counter[str] = Counter()
+    dropped = Counter(record.dropped) if isinstance(record, Record) else Counter[str]()
     captions = tuple(_captions(record, dropped))
     if not captions:
         raise BadSample("no caption", _missing_captions(record, dropped), key, origin)
@@ -88,18 +94,29 @@ def write_record(sample: Sample) -> dict[str, Any]:
     return record | {name: value for name, value in sample.meta.items() if name != "dropped"}
 
 
-def parse_record(payload: bytes, key: str = "", origin: str = "") -> dict[str, Any]:
-    """JSON bytes as a mapping; whatever else they are is a BadSample."""
+def parse_record(payload: bytes, key: str = "", origin: str = "") -> Record:
+    """JSON bytes as a mapping; whatever else they are is a BadSample. The last of equal keys counts."""
     if len(payload) > MAX_RECORD_BYTES:
         raise BadSample(
             "record too large", f"{len(payload):,} bytes of JSON, at most {MAX_RECORD_BYTES:,}", key, origin
         )
+    num_repeated = 0
+
+    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal num_repeated
+        found = dict(pairs)
+        num_repeated += len(pairs) - len(found)
+        return found
+
     try:
-        record = json.loads(payload)
+        found = json.loads(payload, object_pairs_hook=collect)
     except (ValueError, RecursionError) as error:
         raise BadSample("unreadable JSON", str(error)[:120], key, origin) from None
-    if not isinstance(record, dict):
-        raise BadSample("unreadable JSON", f"expected an object, found {type(record).__name__}", key, origin)
+    if not isinstance(found, dict):
+        raise BadSample("unreadable JSON", f"expected an object, found {type(found).__name__}", key, origin)
+    record = Record(found)
+    if num_repeated:
+        record.dropped = {"key twice in the record": num_repeated}
     return record
 
 

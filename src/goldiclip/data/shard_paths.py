@@ -50,6 +50,8 @@ def _expand_word(word: str) -> list[str]:
     if word.lower().startswith("file://"):
         word = word[len("file://") :]
     if not is_remote(word) and os.path.exists(word):
+        if not os.path.isdir(word) and not os.path.isfile(word):
+            raise ShardError(f"{word}: neither a file nor a folder; a pipe or device has no random access")
         return _inside(word) if os.path.isdir(word) else [word]
     named = list(itertools.islice(_braces(word), MAX_SHARDS + 1))
     if len(named) > MAX_SHARDS:

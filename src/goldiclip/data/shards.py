@@ -136,9 +136,13 @@ class Shards(Sequence[Sample]):
             return list(_progress(pool.map(self._head, self.paths), len(self.paths)))
 
     def _head(self, path: str) -> Head:
-        if is_remote(path):
-            return self._remote.head(path)
-        return ensure_index(Path(path), self._cache)[0]
+        try:
+            return self._remote.head(path) if is_remote(path) else ensure_index(Path(path), self._cache)[0]
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            said = str(error)
+            raise ShardError(said if path in said else f"{path}: cannot be read: {said}") from error
 
     def _open(self, shard: int) -> OpenShard:
         if self._process != os.getpid():  # after a fork: another thread may have held the lock
