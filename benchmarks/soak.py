@@ -44,6 +44,7 @@ SETTINGS = (
     "data.vocabulary=corpus",
     "optim.warmup_steps=5",
 )
+GRACE_SECONDS = 15.0
 
 
 @dataclass
@@ -52,6 +53,7 @@ class Told:
 
     kills: int = 0
     starting: int = 0  # kills before the first step of an attempt
+    ended: int = 0  # partners that were still waiting to meet, and were ended as a launcher does
     saving: int = 0  # kills that left a half-written checkpoint
     rounds: int = 0
     steps: int = 0
@@ -71,7 +73,9 @@ def soak(config: Config, folder: Path, kills: int, ranks: int, reach: float, rng
         run = folder / f"killed-{told.rounds}"
         while told.kills < kills and not is_finished(run):
             kill_once(config, run, ranks, reach, rng, told)
-            print(f"\r{told.kills} kills, step {last_step(run)}  ", end="", file=sys.stderr, flush=True)
+            print(
+                f"\r{told.kills} kills, step {last_record(run).get('step', 0)}  ", end="", file=sys.stderr, flush=True
+            )
         finish(config, run, ranks)
         compare(run, undisturbed, config.run.batch, told)
         told.rounds += 1
@@ -81,17 +85,21 @@ def soak(config: Config, folder: Path, kills: int, ranks: int, reach: float, rng
 
 def kill_once(config: Config, run: Path, ranks: int, reach: float, rng: random.Random, told: Told) -> None:
     """Start, or go on; kill one rank at a random instant. The others lose their partner and end."""
-    before, processes = last_step(run), start(config, run, ranks)
+    before, processes = last_record(run), start(config, run, ranks)
     time.sleep(rng.uniform(0.05, reach))
     victim = rng.choice(processes)
     was_alive = victim.is_alive()
     victim.kill()
     for process in processes:
-        process.join(timeout=120)
-        assert process.exitcode is not None, f"rank {processes.index(process)} hangs after its partner's death"
+        process.join(timeout=GRACE_SECONDS)
+        if process.exitcode is None:  # it waits for a partner that never came: a launcher ends it
+            assert not has_stepped(run, before), f"rank {processes.index(process)} hangs in a step after a death"
+            process.kill()
+            process.join()
+            told.ended += 1
     if was_alive and victim.exitcode == -signal.SIGKILL:
         told.kills += 1
-        told.starting += last_step(run) == before
+        told.starting += not has_stepped(run, before)
         told.saving += bool(list((run / "checkpoints").glob(".step-*")))
 
 
@@ -118,8 +126,16 @@ def steps(run: Path) -> list[dict[str, object]]:
     return [record for record in read_log(log) if "event" not in record] if log.exists() else []
 
 
-def last_step(run: Path) -> int:
-    return max((int(str(record["step"])) for record in steps(run)), default=0)
+def last_record(run: Path) -> dict[str, object]:
+    log = run / "log.jsonl"
+    found = list(read_log(log)) if log.exists() else []
+    return found[-1] if found else {}
+
+
+def has_stepped(run: Path, before: dict[str, object]) -> bool:
+    """Whether an attempt has come as far as its first step; `before` is the last record of earlier ones."""
+    last = last_record(run)
+    return last != before and last.get("event") != "started"
 
 
 def is_finished(run: Path) -> bool:
@@ -198,6 +214,7 @@ def show(told: Told, ranks: int, seconds: float) -> None:
         "kills survived": told.kills,
         "of them before an attempt's first step": told.starting,
         "of them with a checkpoint half-written": told.saving,
+        "partners ended while waiting to meet": told.ended,
         "runs led to their end": told.rounds,
         "steps": told.steps,
         "steps computed again": told.repeated_work,
