@@ -209,6 +209,28 @@ def test_every_sample_comes_once_per_epoch_though_batches_straddle_epochs() -> N
     assert all(sorted(order[i : i + 10]) == list(range(10)) for i in range(0, 70, 10))
 
 
+@settings(max_examples=8, deadline=None)
+@given(
+    st.lists(st.integers(1, 7), min_size=1, max_size=5),
+    st.integers(0, 40),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), min_size=2, max_size=3),
+)
+def test_a_run_cut_anywhere_goes_on_with_any_number_of_workers(
+    lengths: list[int], start: int, segments: list[tuple[int, int]]
+) -> None:
+    """Each segment: real worker processes, and batches until the next cut."""
+    position, delivered = start, []
+    for workers, num_batches in segments:
+        loader = Loader(small(workers=workers), TOKENIZER, start=position, sources=[Album(lengths)])
+        batches = iter(loader)
+        for _ in range(num_batches):
+            delivered += numbers(next(batches))
+        batches.close()  # type: ignore[attr-defined]
+        position = loader.position
+    _, expected = Stream([lengths], (), 2, 0).locate(np.arange(start, position))
+    assert delivered == expected.tolist()
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_the_number_of_workers_changes_nothing(workers: int) -> None:
     album = Album([6, 6, 6])
