@@ -146,3 +146,16 @@ def test_a_box_is_said_whatever_the_model_thinks(model: GoldiCLIP) -> None:
     for said in generate(model, memory(3), PROMPT, end=TOKENIZER.eot, beams=3, grammar=grammar):
         assert parse_box(TOKENIZER.decode(said.ids)) is not None
         assert said.finished
+
+
+@torch.no_grad()
+def test_only_what_was_chosen_counts_as_confidence(model: GoldiCLIP) -> None:
+    """Brackets that a grammar forces are certain, and would make any box look so."""
+    keys, forced, free = memory(1), [5], [7, 8]
+    grammar = [forced, free, forced, free, forced]
+    (said,) = generate(model, keys, PROMPT, end=-1, max_tokens=5, beams=4, grammar=lambda ids: grammar[len(ids)])
+    odds = 1.0
+    for place in (1, 3):
+        logits = whole_logits(model, keys, [[*PROMPT, *said.ids[:place]]])[0]
+        odds *= float(logits[free].softmax(-1)[free.index(said.ids[place])])
+    assert said.confidence == pytest.approx(odds**0.5, rel=1e-4)

@@ -19,7 +19,8 @@ from goldiclip.inference.blocks import BlockFormat, block_format, standardised
 from goldiclip.inference.engine import Engine
 from goldiclip.inference.header import IndexMismatch
 from goldiclip.inference.index import Index
-from goldiclip.inference.sources import Item, images_in
+from goldiclip.inference.pictures import pixels
+from goldiclip.inference.sources import Item, images_in, picture_of
 from goldiclip.model.goldiclip import GoldiCLIP
 from goldiclip.types import ImageFeatures
 
@@ -234,6 +235,20 @@ def test_a_broken_picture_is_named_and_the_rest_is_indexed(engine: Engine, tmp_p
     added = Index.create(tmp_path / "index", engine).add(images_in(photos))
     assert added.added == 3
     assert list(added.failed) == ["broken.jpg"]
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_file_name_may_be_any_bytes(engine: Engine, store: str, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    name = os.fsdecode(b"caf\xe9.png")
+    picture(0).save(photos / "plain.png")
+    (photos / "plain.png").rename(photos / name)
+    index = Index.create(tmp_path / need(store), engine)
+    assert index.add(images_in(photos)).added == 1
+    (hit,) = index.search("a red hat")
+    assert hit.id == r"caf\xe9.png"
+    assert pixels(picture_of(hit.record)).shape == (3, 32, 32)
 
 
 def test_an_index_is_opened_with_its_own_encoder_and_format(engine: Engine, tmp_path: Path) -> None:

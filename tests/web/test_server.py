@@ -135,6 +135,13 @@ def test_the_page_brings_all_it_needs(client: httpx.Client) -> None:
         ("search", b'{"text": "' + b"a" * 100_000 + b'"}', 413),
         ("search", b'{"text": "a", "k": 100000}', 422),
         ("search", b'{"text": "a", "kk": 1}', 422),
+        ("search", b'{"text": "a", "k": NaN}', 422),
+        ("search", b'{"text": "a", "k": ' + b"9" * 5_000 + b"}", 400),
+        ("search", b'{"text": "half a pair: \\ud800"}', 422),
+        ("search", b'{"text": "a", "where": {"\\ud800": "b"}}', 422),
+        ("search", b"[" * 60_000, 400),
+        ("heatmap", b'{"image": "\\u0000", "phrases": ["a"]}', 404),
+        ("heatmap", b'{"image": "01.png", "phrases": ["  "]}', 422),
         ("search", b"{}", 422),
         ("search", b'{"image": "nowhere.png"}', 404),
         ("search", b'{"upload": "nowhere"}', 404),
@@ -148,7 +155,8 @@ def test_the_page_brings_all_it_needs(client: httpx.Client) -> None:
 def test_a_bad_request_is_refused_in_words(client: httpx.Client, path: str, body: bytes, status: int) -> None:
     answer = client.post(f"/api/{path}", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == status
-    assert answer.json()["detail"]
+    assert isinstance(answer.json()["detail"], str)
+    assert len(answer.json()["detail"]) > 10
     assert "Traceback" not in answer.text
 
 

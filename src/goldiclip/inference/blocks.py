@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from goldiclip.config import ConfigError
 from goldiclip.types import ImageFeatures
 
 Precision = Literal["none", "int8", "float16"]
@@ -79,7 +80,7 @@ def block_format(features: ImageFeatures, precision: Precision, tokens: int = 0)
     while 0 < tokens < grid[0] * grid[1]:
         if grid[0] % 2 or grid[1] % 2:
             possible = f"{rows}×{columns} patches halve to {grid[0]}×{grid[1]} = {grid[0] * grid[1]} and no further"
-            raise ValueError(f"{tokens} tokens per image: {possible}")
+            raise ConfigError(f"{tokens} tokens per image: {possible}")
         grid = (grid[0] // 2, grid[1] // 2)
     tied = features.keys is features.values or torch.equal(features.keys, features.values)
     return BlockFormat(precision, grid[0] * grid[1], features.keys.shape[-1], tied, grid)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from goldiclip.config import Config
+from goldiclip.config import Config, ConfigError
 from goldiclip.data.tasks import parse_box, prompt_tokens
 from goldiclip.data.tokenizer import Tokenizer
 from goldiclip.data.views import render
@@ -280,7 +280,7 @@ class Engine:
 
     def _pooled(self) -> GoldiCLIP:
         if not isinstance(self.model, GoldiCLIP):
-            raise ValueError(
+            raise ConfigError(
                 f"a {type(self.model).__name__} has no text-conditioned pooling and no decoder; "
                 f"it can score by {', '.join(self.modes)}"
             )

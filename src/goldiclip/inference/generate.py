@@ -7,13 +7,14 @@ so that each further token costs one token's work. The two agree, which a test c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from goldiclip.config import ConfigError
 from goldiclip.model.goldiclip import GoldiCLIP
 from goldiclip.model.layers import CrossAttention, DecoderBlock, SelfAttention, TextBlock
 
@@ -23,7 +24,10 @@ Grammar = Callable[[Sequence[int]], Sequence[int]]
 
 @dataclass(frozen=True)
 class Generated:
-    """What the decoder said, without prompt and end, and the geometric mean of its tokens' probabilities."""
+    """What the decoder said, without prompt and end, and the geometric mean of its tokens' probabilities.
+
+    A token that a grammar leaves no choice about says nothing of the model, and is left out of the mean.
+    """
 
     ids: list[int]
     confidence: float
@@ -35,7 +39,7 @@ class Reader:
 
     def __init__(self, model: GoldiCLIP, memory: Tensor) -> None:
         if model.decoder is None or model.head is None:
-            raise ValueError(
+            raise ConfigError(
                 "this model has no decoder, so it cannot caption, answer or locate: "
                 "load a checkpoint trained with decoder tasks, not an exported encoder"
             )
@@ -142,11 +146,12 @@ def _greedy(reader: Reader, prompt: Sequence[int], end: int, room: int) -> list[
 class _Beam:
     ids: tuple[int, ...]
     logs: float
+    choices: int  # of its tokens, those that might have been others
     row: int  # of the reader, whose next token this hypothesis waits for
 
     @property
     def mean(self) -> float:
-        return self.logs / max(len(self.ids), 1)
+        return self.logs / max(self.choices, 1)
 
 
 def _search(
@@ -154,7 +159,7 @@ def _search(
 ) -> Generated:
     """Beam search for one image. Of the tokens a grammar forbids, the odds go to those it allows."""
     device = reader.memory[0][0].device
-    live, done = [_Beam((), 0.0, 0)], []
+    live, done = [_Beam((), 0.0, 0, 0)], []
     ids = torch.tensor([list(prompt)], device=device)
     for _ in range(room):
         logits = reader.read(ids)
@@ -166,7 +171,7 @@ def _search(
             break
         reader.select(torch.tensor([beam.row for beam in live], device=device))
         ids = torch.tensor([[beam.ids[-1]] for beam in live], device=device)
-        live = [_Beam(beam.ids, beam.logs, row) for row, beam in enumerate(live)]
+        live = [replace(beam, row=row) for row, beam in enumerate(live)]
     best = max(done or live, key=lambda beam: beam.mean)
     finished = bool(done)
     return Generated(list(best.ids[:-1] if finished else best.ids), float(torch.tensor(best.mean).exp()), finished)
@@ -180,6 +185,6 @@ def _children(beam: _Beam, logits: Tensor, beams: int, grammar: Grammar | None) 
         allowed, odds = torch.arange(len(logits), device=logits.device), logits.log_softmax(-1)
     best, index = odds.topk(min(beams, len(allowed)))
     return [
-        _Beam((*beam.ids, token), beam.logs + log, beam.row)
+        _Beam((*beam.ids, token), beam.logs + log, beam.choices + (len(allowed) > 1), beam.row)
         for token, log in zip(allowed[index].tolist(), best.tolist())
     ]

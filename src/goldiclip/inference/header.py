@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from goldiclip.config import ConfigError
 from goldiclip.inference.blocks import BlockFormat
 from goldiclip.inference.stores import Store
 from goldiclip.inference.stores.lance import LanceStore, create_table, read_note
@@ -18,7 +19,7 @@ from goldiclip.inference.stores.local import LocalStore, replace_durably
 NOTE = "goldiclip"
 
 
-class IndexMismatch(ValueError):
+class IndexMismatch(ConfigError):
     """An index that cannot be opened, or that does not fit its encoder."""
 
 

@@ -27,7 +27,7 @@ from goldiclip.inference.blocks import BlockFormat, Precision, block_format
 from goldiclip.inference.engine import Engine, join
 from goldiclip.inference.header import IndexMismatch, difference, open_store, read_header, write_header
 from goldiclip.inference.pictures import Picture, grouped
-from goldiclip.inference.sources import Item, picture_of
+from goldiclip.inference.sources import Item, picture_of, place_of
 from goldiclip.inference.stores import Row, Store
 from goldiclip.model.goldiclip import GoldiCLIP
 from goldiclip.types import ImageFeatures, TextFeatures
@@ -141,7 +141,7 @@ class Index:
             for item, vector, block in zip(readable, vectors, self.format.pack(features)):
                 record = dict(item.record)
                 if isinstance(item.picture, (str, Path)):
-                    record.setdefault("path", str(item.picture))
+                    record |= place_of(item.picture)
                 yield Row(item.id, vector, block, record)
 
     def _encode(self, items: Sequence[Item], failed: dict[str, str]) -> tuple[list[Item], ImageFeatures | None]:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from goldiclip.config import ConfigError
 from goldiclip.data.tokenizer import Tokenizer
 from goldiclip.inference.engine import Engine
 
+HEAD_WIDTH = 64  # of every CLIP's attention
+
 
 def load_engine(name: str, **options: Any) -> Engine:
     """From an encoder folder, a run, a hub name, or `kind:…` for the weights of others.
 
-    flair:FILE   cosmos:FILE   open_clip:FILE      ViT-B/16 weights by their tensors: 12 vision heads and 8 text heads
+    flair:FILE   cosmos:FILE   open_clip:FILE      weights by their tensors; heads are 64 wide, as all of CLIP's are
     open_clip:MODEL/TAG                            any model open_clip knows, SigLIP's among them, and its weights' tag
     """
     kind, colon, rest = name.partition(":")
@@ -33,14 +36,27 @@ def load_engine(name: str, **options: Any) -> Engine:
 def _from_file(loader: str) -> Callable[[str, dict[str, Any]], Engine]:
     def load(file: str, options: dict[str, Any]) -> Engine:
         from goldiclip.model import pretrained
+        from goldiclip.model.weights import read_weights
 
         if not Path(file).is_file():
             raise FileNotFoundError(f"{file}: no such file of weights")
-        model = getattr(pretrained, loader)(file, vision_heads=12, text_heads=8)
+        tensors = read_weights(file, nest="student" if loader == "from_cosmos" else "")
+        model = getattr(pretrained, loader)(tensors, **_heads(file, tensors))
         size, context = model.config.vision.image_size, model.config.text.context
         return Engine(model, image_size=size, context=context, **options)
 
     return load
+
+
+def _heads(file: str, tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """How many heads a CLIP's towers have, by their widths."""
+    found = {}
+    for tower, norm in (("vision_heads", "visual.ln_post.weight"), ("text_heads", "ln_final.weight")):
+        widths = [len(tensor) for name, tensor in tensors.items() if name.removeprefix("text.") == norm]
+        if not widths:
+            raise ConfigError(f"{file}: no tensor {norm!r}; expected the weights of a CLIP of two transformers")
+        found[tower] = max(1, widths[0] // HEAD_WIDTH)
+    return found
 
 
 def _open_clip(rest: str, options: dict[str, Any]) -> Engine:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from goldiclip.config import ConfigError
 from goldiclip.data.views import decode_image
 from goldiclip.types import Sample
 
@@ -25,7 +26,10 @@ T = TypeVar("T")
 def pixels(picture: Picture) -> Tensor:
     """uint8 (3, H, W) of whatever shows a picture."""
     if isinstance(picture, (str, Path)):
-        return decode_image(Path(picture).read_bytes())
+        try:
+            return decode_image(Path(picture).read_bytes())
+        except ValueError as error:
+            raise ConfigError(f"{picture}: {error}") from error
     if isinstance(picture, Sample):
         picture = picture.image
     if isinstance(picture, (bytes, bytearray)):
@@ -80,11 +84,7 @@ def grouped(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def _read(picture: Picture, size: int, how: Fit) -> Tensor:
-    try:
-        return fit(pixels(picture), size, how)
-    except ValueError as error:
-        name = str(picture) if isinstance(picture, (str, Path)) else "a picture"
-        raise ValueError(f"{name}: {error}") from error
+    return fit(pixels(picture), size, how)
 
 
 def each(pictures: Picture | Iterable[Picture]) -> Iterable[Picture]:

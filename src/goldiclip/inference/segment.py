@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from goldiclip.config import ConfigError
 from goldiclip.inference.engine import Engine
 from goldiclip.inference.pictures import Picture, pixels
 from goldiclip.inference.windows import Scorer, classify, resize, slide
@@ -56,9 +57,9 @@ def segment(engine: Engine, picture: Picture, classes: Sequence[str], mode: str,
     """A class may have synonyms behind commas: "sofa, couch"; it is called by the first."""
     synonyms = [tuple(filter(None, map(str.strip, one.split(",")))) for one in classes]
     if not all(synonyms) or len(synonyms) < 2:
-        raise ValueError(f"classes are {list(classes)}: expected at least two names, such as sky and sea")
+        raise ConfigError(f"classes are {list(classes)}: expected at least two names, such as sky and sea")
     if mode not in (known := segmentation_modes(engine)):
-        raise ValueError(f"segmentation cannot be {mode!r} with this encoder; it can be {', '.join(known) or 'none'}")
+        raise ConfigError(f"segmentation cannot be {mode!r} with this encoder; it can be {', '.join(known) or 'none'}")
     queries = name_features(engine, [name for names in synonyms for name in names])
     query_class = torch.tensor([place for place, names in enumerate(synonyms) for _ in names])
     mask = predict(engine, pixels(picture), queries, query_class, mode, short_side).cpu()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -50,7 +51,12 @@ def images_in(folder: str | Path, rank: int = 0, ranks: int = 1) -> Iterator[Ite
     for path in found[rank::ranks]:
         if path.is_file():
             inside = path.relative_to(root)
-            yield Item(inside.as_posix(), path.resolve(), {"folder": inside.parent.as_posix()})
+            yield Item(_readable(inside), path.resolve(), {"folder": _readable(inside.parent)})
+
+
+def _readable(path: Path) -> str:
+    """A path as text, whatever its bytes are."""
+    return os.fsencode(path.as_posix()).decode(errors="backslashreplace")
 
 
 def images_of(shards: str | Sequence[str], rank: int = 0, ranks: int = 1) -> Iterator[Item]:
@@ -66,10 +72,21 @@ def images_of(shards: str | Sequence[str], rank: int = 0, ranks: int = 1) -> Ite
         yield Item(sample.key, sample.image, {"shard": sample.origin, "row": str(row), **caption})
 
 
+def place_of(picture: str | Path) -> dict[str, str]:
+    """What a record says of where its picture is, so that `picture_of` finds it. File names need not be text."""
+    try:
+        str(picture).encode()
+    except UnicodeEncodeError:
+        return {"path_hex": os.fsencode(picture).hex()}
+    return {"path": str(picture)}
+
+
 def picture_of(record: Mapping[str, str]) -> Picture:
     """The picture that an index's record was made of, from where it was read."""
     if "path" in record:
         return Path(record["path"])
+    if "path_hex" in record:
+        return Path(os.fsdecode(bytes.fromhex(record["path_hex"])))
     if "shard" in record:
         return _shard(record["shard"]).read(0, int(record["row"])).image
     raise FileNotFoundError(f"{record.get('id', 'a picture')}: the index does not know where it came from")

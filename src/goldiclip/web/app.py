@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
 
@@ -202,8 +203,15 @@ def _say_errors(app: FastAPI) -> None:
 
     for kind, status in statuses.items():
         app.add_exception_handler(kind, handler(status))
+    app.add_exception_handler(RequestValidationError, lambda _, error: JSONResponse({"detail": _misfit(error)}, 422))
     app.add_exception_handler(Busy, lambda _, __: JSONResponse({"detail": BUSY}, 503, headers={"retry-after": "1"}))
     app.add_exception_handler(TimeoutError, lambda _, __: JSONResponse({"detail": "the request came too slowly"}, 408))
+
+
+def _misfit(error: Any) -> str:
+    """Which fields are not what was expected. What stood there is not repeated: it need not even be text."""
+    wrong = (f"{'.'.join(map(str, one['loc'][1:])) or 'the body'}: {one['msg']}" for one in error.errors())
+    return "; ".join(wrong).encode("ascii", "backslashreplace").decode()[:500]
 
 
 def _message(error: Exception) -> str:

@@ -29,7 +29,7 @@ from goldiclip.web.uploads import Uploads, small
 MASK_SIDE = 640
 MAPS_AT_ONCE = 6
 THUMBNAIL_BYTES = 64 << 20
-PRIVATE = ("path", "shard", "row", "id")  # of a record: where pictures lie is nobody's business
+PRIVATE = ("path", "path_hex", "shard", "row", "id")  # of a record: where pictures lie is nobody's business
 
 _notices: ContextVar[list[str] | None] = ContextVar("notices", default=None)
 

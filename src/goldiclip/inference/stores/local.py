@@ -260,7 +260,7 @@ def _write_segment(path: Path, rows: Sequence[Row], block_bytes: int, replaced: 
     for row in rows:
         if len(row.block) != block_bytes:
             raise ValueError(f"{row.id}: a block of {len(row.block)} bytes; this index holds {block_bytes} per image")
-    lines = [json.dumps({**row.record, "id": row.id}, ensure_ascii=False).encode() + b"\n" for row in rows]
+    lines = [json.dumps({**row.record, "id": row.id}).encode() + b"\n" for row in rows]
     np.save(partial / "offsets.npy", np.cumsum([0, *map(len, lines)]))
     if replaced:
         _flushed(partial / "replaced.json", [json.dumps(list(replaced)).encode()])

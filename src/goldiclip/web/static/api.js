@@ -3,8 +3,7 @@
 async function refused(answer) {
   let detail = `${answer.status} ${answer.statusText}`;
   try {
-    const said = (await answer.json()).detail;
-    detail = Array.isArray(said) ? said.map((one) => `${one.loc.slice(1).join(".")}: ${one.msg}`).join("; ") : said;
+    detail = (await answer.json()).detail;
   } catch { /* no JSON: the status says it */ }
   return new Error(detail);
 }
