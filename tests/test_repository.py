@@ -135,6 +135,12 @@ def test_no_file_is_named_after_nothing() -> None:
     assert not [path for path in python_files() if path.stem in empty]
 
 
+def test_every_test_file_has_a_name_of_its_own() -> None:
+    """Tests are imported by their bare names: two of one name stop the whole suite from being collected."""
+    names = [path.name for path in python_files(ROOT / "tests") if path.name != "conftest.py"]
+    assert len(names) == len(set(names)), sorted(name for name in set(names) if names.count(name) > 1)
+
+
 def test_the_repository_names_no_machine() -> None:
     """Neither a folder of the machine it was written on nor the host of a package registry."""
     folders = "|".join(f"/{name}/" for name in ("work", "farm", "root"))
