@@ -19,7 +19,8 @@ def test_coco_sized_retrieval_stays_within_four_gigabytes() -> None:
     """The whole matrix, and then two stages."""
     done = subprocess.run([sys.executable, str(HERE / "coco_sized.py")], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 4
+    whole, two_stage = map(float, done.stdout.split())
+    assert whole <= two_stage < 4
 
 
 @pytest.fixture(scope="module")

@@ -196,13 +196,18 @@ def test_labels_beyond_the_class_list_are_said_and_ignored(engine: Engine, tmp_p
         list(segmentation(engine, read("cityscapes", tmp_path), problems=Problems(strict=True)))
 
 
-def test_a_mask_that_is_no_image_is_left_out(engine: Engine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["SegmentationClass/2007_000042.png", "JPEGImages/2007_000042.jpg"])
+@pytest.mark.parametrize("cut", [0, 60])
+def test_a_file_that_is_no_image_is_left_out_by_its_name(file: str, cut: int, engine: Engine, tmp_path: Path) -> None:
     WRITERS["voc20"](tmp_path)
-    (tmp_path / "VOCdevkit/VOC2012/SegmentationClass/2007_000042.png").write_bytes(b"no image")
+    path = tmp_path / "VOCdevkit/VOC2012" / file
+    path.write_bytes(path.read_bytes()[:cut] + b"no image")
     problems = Problems()
     found = dict(segmentation(engine, read("voc20", tmp_path), problems=problems))
     assert found["counts/images"] == 1
-    assert "unreadable image" in problems.of_all()[0]
+    (said,) = problems.of_all()
+    assert said.startswith(f"unreadable image: {path}, picture 1: ")
+    assert "0x" not in said
 
 
 def test_spaced_names_are_other_queries(engine: Engine, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ class ImageBlocks:
             if isinstance(view, Exception):
                 if place not in self.unreadable:
                     name = picture_name(self.pictures, place)
-                    self.problems.add("unreadable image", name, f"picture {place}", str(view))
+                    self.problems.add("unreadable image", name, f"picture {place}", str(view).removeprefix(f"{name}: "))
                 self.unreadable.add(place)
                 view = torch.zeros(3, self.engine.image_size, self.engine.image_size, dtype=torch.uint8)
             views.append(view)

@@ -55,8 +55,9 @@ def retrieval(
         of_images, of_texts = shortlisted_standings(engine, blocks, texts, owners, shortlist, ranks)
         is_text = blocks.readable(ranks).to(engine.device)[owners]
         yield from recalls(f"tc@ta{shortlist}", of_images, of_texts, owners, is_text)
-    yield "counts/images", len(gallery.pictures) - int((~blocks.readable(ranks)).sum())
-    yield "counts/texts", len(gallery.texts)
+    readable = blocks.readable(ranks)
+    yield "counts/images", int(readable.sum())
+    yield "counts/texts", int(readable[owners.cpu()].sum())
     yield "counts/truncated_texts", num_truncated
 
 

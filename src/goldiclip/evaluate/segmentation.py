@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -88,8 +89,8 @@ def _readable(items: Masked, ranks: Ranks, problems: Problems) -> Iterator[tuple
             if number + 1 < len(places):
                 jobs.append(pool.submit(_read, items, places[number + 1]))
             read = jobs.pop(0).result()
-            if isinstance(read, Exception):
-                problems.add("unreadable image", items.masks[place], f"picture {place}", str(read))
+            if isinstance(read, Broken):
+                problems.add("unreadable image", read.where, f"picture {place}", read.why)
                 continue
             image, mask = read
             labelled = _usable(items, place, image, mask, problems)
@@ -97,13 +98,23 @@ def _readable(items: Masked, ranks: Ranks, problems: Problems) -> Iterator[tuple
                 yield place, image, labelled
 
 
-def _read(items: Masked, place: int) -> tuple[Tensor, Tensor] | Exception:
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A file that could not be read."""
+
+    where: str
+    why: str
+
+
+def _read(items: Masked, place: int) -> tuple[Tensor, Tensor] | Broken:
+    where = picture_name(items.pictures, place)
     try:
-        with Image.open(items.masks[place]) as mask:
-            labelled = torch.from_numpy(np.array(mask).astype(np.int64))
-        return pixels(items.pictures[place]), labelled
+        image = pixels(items.pictures[place])
+        where = str(items.masks[place])
+        with Image.open(where) as mask:
+            return image, torch.from_numpy(np.array(mask).astype(np.int64))
     except (ValueError, OSError, SyntaxError, Image.DecompressionBombError) as error:  # SyntaxError: a broken PNG
-        return error
+        return Broken(where, str(error).removeprefix(f"{where}: "))
 
 
 def _usable(items: Masked, place: int, image: Tensor, labelled: Tensor, problems: Problems) -> Tensor | None:
