@@ -24,6 +24,7 @@ from goldiclip.types import Batch
 CORPUS, AFTER = 0.10, 0.16
 LEAST_AFTER_SECONDS = 20.0
 FEWEST_SCENES, MOST_SCENES = 256, 60_000
+FEWEST_STEPS = 4
 CONTRASTIVE = "ca"  # the baseline: L_ret alone
 
 
@@ -41,6 +42,7 @@ class Budget:
     baseline_samples: int = 0
     images_per_second: float = 0.0
     baseline_images_per_second: float = 0.0
+    tokens: tuple[int, ...] = ()  # that the corpus needs: found once for every model of it
 
     @property
     def is_measured(self) -> bool:
@@ -67,7 +69,7 @@ def settle(out: Path, minutes: float, seed: int) -> Budget:
     """The budget of the demo in this folder; in a new folder a new one, as far as it can be known before drawing."""
     path = out / "demo.json"
     if path.is_file():
-        found = Budget(**json.loads(path.read_text()))
+        found = read_budget(path)
         if (found.minutes, found.seed) != (minutes, seed):
             raise ConfigError(
                 f"{out} holds a demo of {found.minutes:g} minutes with seed {found.seed}; "
@@ -87,6 +89,11 @@ def settle(out: Path, minutes: float, seed: int) -> Budget:
     budget = replace(budget, scenes=max(FEWEST_SCENES, min(MOST_SCENES, round(drawn, -2))))
     keep(out, budget)
     return budget
+
+
+def read_budget(path: Path) -> Budget:
+    found = json.loads(path.read_text())
+    return Budget(**{**found, "tokens": tuple(found.get("tokens", ()))})
 
 
 def keep(out: Path, budget: Budget) -> None:
@@ -110,14 +117,17 @@ def scenes_per_second(settings: Settings, count: int = 24) -> float:
 
 def measured(budget: Budget, corpus: Path, spent_seconds: float) -> Budget:
     """The budget with what this machine's speed allows in the time that is left."""
-    speeds = [images_per_second(demo_config(budget, corpus, variant)) for variant in ("", CONTRASTIVE)]
+    budget = replace(budget, tokens=with_vocabulary(demo_config(budget, corpus)).model.text.tokens)
+    configs = [demo_config(budget, corpus, variant) for variant in ("", CONTRASTIVE)]
+    speeds = [images_per_second(config) for config in configs]
     total = 60 * budget.minutes
     after = max(AFTER * total, min(LEAST_AFTER_SECONDS, 0.3 * total))
     each = max(0.1 * total, (total - spent_seconds - after) / 2)
+    fewest = FEWEST_STEPS * configs[0].run.batch
     return replace(
         budget,
-        samples=max(1, int(speeds[0] * each)),
-        baseline_samples=max(1, int(speeds[1] * each)),
+        samples=max(fewest, int(speeds[0] * each)),
+        baseline_samples=max(fewest, int(speeds[1] * each)),
         images_per_second=speeds[0],
         baseline_images_per_second=speeds[1],
     )
@@ -135,8 +145,9 @@ def demo_config(budget: Budget, corpus: Path, variant: str = "") -> Config:
         held_out=(str(corpus / "held_out" / "*.tar"),),
         workers=max(0, min(config.data.workers, num_cores() - 1)),
     )
+    model = replace(config.model, text=replace(config.model.text, tokens=budget.tokens))
     run = replace(config.run, seed=budget.seed, batch=min(config.run.batch, budget.scenes))
-    return resolve(replace(config, data=data, run=run))
+    return resolve(replace(config, model=model, data=data, run=run))
 
 
 def with_length(config: Config, samples: int) -> Config:
@@ -154,7 +165,7 @@ def with_length(config: Config, samples: int) -> Config:
 def images_per_second(config: Config) -> float:
     """What a run will reach. Steps and reading are timed apart: a GPU's workers read meanwhile, a CPU's share cores."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    config = with_vocabulary(replace(config, data=replace(config.data, workers=0)))
+    config = replace(config, data=replace(config.data, workers=0))
     batches, reading = _read(config)
     stepping = _step(config, [batch.to(device) for batch in batches], device)
     if device.type == "cuda":

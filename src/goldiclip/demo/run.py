@@ -90,8 +90,8 @@ def demo(out: Path, minutes: float = 8.0, seed: int = 0) -> Path:
         "Train the baseline", "The same model and the same time, with ret alone: what the other five are worth."
     ):
         fit(out / "baseline", budget, corpus, CONTRASTIVE, budget.baseline_samples, show)
-    engines = {name: Engine.load(out / name) for name in ("run", "baseline")}
     with show.step("Evaluate", "Six families of questions about scenes whose combinations training never showed."):
+        engines = {name: Engine.load(out / name) for name in ("run", "baseline")}
         for name, engine in engines.items():
             measure(engine, corpus / "eval", out / name, show)
         said = say(engines["run"], corpus, out / "run", most=200 if minutes >= 1 else 16)
