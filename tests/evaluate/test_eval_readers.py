@@ -106,6 +106,28 @@ def test_docci_is_split_from_its_own_descriptions(tmp_path: Path) -> None:
     assert found.deviations
 
 
+def test_image_in_words_is_split_from_its_own_descriptions(tmp_path: Path) -> None:
+    """A line may hold breaks that only Python takes for the end of a line."""
+    parts = {
+        "DOCCI_Test": ("docci", {"image": "test_7", "IIW": "A dog.\u2028It sits. Now."}),
+        "IIW-400": ("docci_aar", {"image/key": "aar_test_9", "IIW": "One cat"}),
+        "DCI_Test": ("dci", {"ex_id": "1-data.json", "image": "sa_3.jpg", "IIW": "A street. It rains."}),
+    }
+    for number, (part, (folder, entry)) in enumerate(parts.items()):
+        (tmp_path / "imageinwords" / part).mkdir(parents=True)
+        line = json.dumps(entry, ensure_ascii=False)
+        (tmp_path / "imageinwords" / part / "data.jsonl").write_text(f"{line}\n", encoding="utf-8")
+        name = str(entry.get("image", entry.get("image/key"))).removesuffix(".jpg")
+        write_image(tmp_path / "imageinwords" / folder / f"{name}.jpg", seed=number)
+    found = gallery("iiw_fg", tmp_path)
+    assert found.texts == ("A dog", "It sits", "Now", "One cat", "A street", "It rains")
+    assert (found.owners, len(found.annotations)) == ((0, 0, 0, 1, 2, 2), 3)
+    assert found.deviations
+    (tmp_path / "imageinwords/docci_aar/aar_test_9.jpg").unlink()
+    with pytest.raises(BadData, match=r"IIW-400.data\.jsonl, entry 0: names .*aar_test_9\.jpg"):
+        gallery("iiw_fg", tmp_path)
+
+
 def test_dci_joins_short_and_long(root: Path) -> None:
     found = gallery("dci", root)
     assert len(found.texts) == 4

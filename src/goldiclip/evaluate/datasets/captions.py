@@ -14,6 +14,10 @@ from goldiclip.evaluate.problems import Problems
 
 Reader = Callable[[Path, Problems], Gallery]
 
+SPLIT_HERE = "sentences split here from the published descriptions, not FLAIR's file"
+# ImageInWords' own folders, and those its pictures lie in.
+IIW_PARTS = {"DOCCI_Test": "docci", "IIW-400": "docci_aar", "DCI_Test": "dci"}
+
 
 def coco(home: Path, problems: Problems) -> Gallery:
     """Every caption of val2017: five of most images, six or seven of some."""
@@ -86,15 +90,23 @@ def docci_fine_grained(home: Path, problems: Problems) -> Gallery:
             builder.add(
                 entry["image_file"], home / "images" / entry["image_file"], split_sentences(entry["description"])
             )
-    return builder.gallery(
-        "test", deviations=("sentences split here from the published descriptions, not FLAIR's file",)
-    )
+    return builder.gallery("test", deviations=(SPLIT_HERE,))
 
 
 def iiw_fine_grained(home: Path, problems: Problems) -> Gallery:
     """Each sentence of ImageInWords' human descriptions is a query of its own: IIW-400, DCI-Test and DOCCI-Test."""
     annotation = first_there(home / "test_annotations.json", home / "finegrained_annotations.json")
-    return _sentences(annotation, home, problems)
+    if annotation.exists():
+        return _sentences(annotation, home, problems)
+    files = [home / part / "data.jsonl" for part in IIW_PARTS]
+    builder = GalleryBuilder(files[0], problems)
+    for file in files:
+        builder.annotation = file
+        for position, entry in entries(read_json_lines(file), file, {"IIW": str}, problems):
+            name = str(entry.get("image") or entry.get("image/key")).removesuffix(".jpg")
+            image = home / IIW_PARTS[file.parent.name] / f"{name}.jpg"
+            builder.add(f"entry {position}", image, split_sentences(entry["IIW"]))
+    return builder.gallery("test", annotations=files, deviations=(SPLIT_HERE,))
 
 
 def _sentences(annotation: Path, images: Path, problems: Problems) -> Gallery:

@@ -19,7 +19,7 @@ def read_json(path: Path) -> Any:
 
 def read_json_lines(path: Path) -> list[Any]:
     entries = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):  # other breaks are JSON's to hold
         if line.strip():
             try:
                 entries.append(json.loads(line))
