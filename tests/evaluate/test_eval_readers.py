@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from set_layouts import WRITERS, write_all, write_csv, write_image, write_json, write_mask
 
 from goldiclip.config import ConfigError
@@ -231,6 +233,33 @@ def labelled(name: str, root: Path) -> Labelled:
 def test_classes_and_labels(name: str, names: tuple[str, ...], labels: tuple[int, ...], root: Path) -> None:
     found = labelled(name, root)
     assert (found.classes, found.labels) == (names, labels)
+
+
+@pytest.mark.parametrize(
+    ("name", "reader", "options"),
+    [
+        ("food101", "Food101", {"split": "test"}),
+        ("cars", "StanfordCars", {"split": "test"}),
+        ("aircraft", "FGVCAircraft", {"split": "test", "annotation_level": "variant"}),
+        ("dtd", "DTD", {"split": "test", "partition": 1}),
+        ("pets", "OxfordIIITPet", {"split": "test"}),
+    ],
+)
+def test_pictures_have_the_labels_that_torchvision_gives_them(
+    name: str, reader: str, options: dict[str, Any], root: Path
+) -> None:
+    """Its own readers take the same tree."""
+    from torchvision import datasets
+
+    theirs = getattr(datasets, reader)(root, **options)
+    found = labelled(name, root)
+    assert len(theirs) == len(found.pictures)
+    pixels_of = {tuple(np.asarray(image.convert("RGB")).flatten()[:300]): label for image, label in theirs}
+    for picture, label in zip(found.pictures, found.labels, strict=True):
+        with Image.open(picture) as image:
+            assert pixels_of[tuple(np.asarray(image.convert("RGB")).flatten()[:300])] == label
+    plain = [name.replace("_", " ").lower() for name in theirs.classes]
+    assert [one.lower() for one in found.classes] == plain
 
 
 def test_cifar_is_read_from_its_pickles(root: Path) -> None:
