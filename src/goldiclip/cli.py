@@ -111,15 +111,19 @@ def plan(
     """Say before a run what it will need: FLOPs, memory, time, money, network, loader cores, the micro-batch that fits.
 
     Args:
-        recipe: A recipe's name, or a config.yaml.
-        overrides: Settings to change, as key=value.
+        recipe: A recipe's name, or a config.yaml; or `annotate`: what `prepare annotate` will cost.
+        overrides: Settings to change, as key=value; of annotate: detector, writer, phrases, prompt, answer, batch.
         gpus: How many.
         gpu: h200, h100, b200, a100, a100-40gb, mi300x, l40s or rtx4090.
         samples: Samples of one epoch, where the shards are not at hand to be counted.
         dollars_per_hour: Price of one GPU, instead of a rough list price.
     """
+    from goldiclip.plan.annotation import plan_annotation
     from goldiclip.train.command import show_plan
 
+    if recipe == "annotate":
+        plan_annotation(overrides, gpus=gpus, gpu=gpu, samples=samples, dollars_per_hour=dollars_per_hour)
+        return
     show_plan(recipe, overrides, gpus=gpus, gpu=gpu, samples=samples, dollars_per_hour=dollars_per_hour)
 
 

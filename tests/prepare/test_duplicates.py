@@ -154,10 +154,10 @@ def test_what_goes_is_near_to_one_that_stays() -> None:
 
 def test_thousands_of_images_in_one_bucket_are_no_trouble() -> None:
     rng = np.random.default_rng(0)
-    hashes = np.zeros((6_000, 4), dtype=np.uint64)
-    hashes[:, 3] = rng.integers(0, 1 << 30, 6_000, dtype=np.uint64)
+    hashes = np.zeros((2_500, 4), dtype=np.uint64)
+    hashes[:, 3] = rng.integers(0, 1 << 30, 2_500, dtype=np.uint64)
     start = time.process_time()
-    assert len(repetitions(hashes)) > 3_000
+    assert len(repetitions(hashes)) > 1_250
     assert time.process_time() - start < 20
 
 

@@ -112,26 +112,29 @@ class Boxes:
     def fingerprint(self) -> Mapping[str, Any]:
         return {"version": 1, "detector": identity(self.detector), **self.limits.fingerprint()}
 
-    def mark(self, sample: Sample) -> str:
+    def mark(self, own: str, sample: Sample) -> str:
         """Boxes of other phrases are other boxes."""
-        return f"{mark_of(self)}/{marks(sample).get('phrases', '')}"
+        return f"{own}/{marks(sample).get('phrases', '')}"
 
     def open(self, device: str) -> Work:
         if callable(self.detector):
             finder = self.detector(device)
         else:
             finder = detector(self.detector, device, self.batch, self.limits.min_score)
+        own = mark_of(self)
 
         def work(samples: Sequence[Sample], counts: Counter[str]) -> list[Sample]:
             kept: list[Sample] = []
-            for part in _decoded(samples, self.batch, lambda sample: self._is_wanted(sample, counts)):
-                kept += self._with_boxes(part, finder, counts)
+            for part in _decoded(samples, self.batch, lambda sample: self._is_wanted(sample, own, counts)):
+                kept += self._with_boxes(part, finder, own, counts)
             counts.update(_take_counts(finder))
             return kept
 
         return work
 
-    def _with_boxes(self, part: Sequence[Decoded], finder: Detector, counts: Counter[str]) -> Iterator[Sample]:
+    def _with_boxes(
+        self, part: Sequence[Decoded], finder: Detector, own: str, counts: Counter[str]
+    ) -> Iterator[Sample]:
         """Some samples and their pixels, as many as are looked at in one go; what cannot be decoded is left out."""
         asked = [(sample, image) for sample, image in part if isinstance(image, Tensor)]
         phrases = [[phrase for _, phrase in phrases_of(sample)] for sample, _ in asked]
@@ -140,23 +143,23 @@ class Boxes:
             if isinstance(image, BadSample):
                 counts[f"left out: {image.reason}"] += 1
             else:
-                yield sample if image is None else self._with_regions(sample, next(found), counts)
+                yield sample if image is None else self._with_regions(sample, next(found), own, counts)
 
-    def _is_wanted(self, sample: Sample, counts: Counter[str]) -> bool:
-        if is_marked(sample, self.name, self.mark(sample)):
+    def _is_wanted(self, sample: Sample, own: str, counts: Counter[str]) -> bool:
+        if is_marked(sample, self.name, self.mark(own, sample)):
             return False
         is_given = bool(sample.regions) and self.name not in marks(sample) and not self.replace
         counts["images with regions of their own"] += is_given
         return not is_given
 
-    def _with_regions(self, sample: Sample, found: Sequence[Region], counts: Counter[str]) -> Sample:
+    def _with_regions(self, sample: Sample, found: Sequence[Region], own: str, counts: Counter[str]) -> Sample:
         sentences = {phrase: sentence for sentence, phrase in phrases_of(sample)}
         regions = tuple(
             replace(region, sentence=sentences.get(region.phrase, "")) for region in choose(found, self.limits)
         )
         counts["boxes"] += len(regions)
         counts["images without boxes"] += not regions
-        return marked(replace(sample, regions=regions), self.name, self.mark(sample))
+        return marked(replace(sample, regions=regions), self.name, self.mark(own, sample))
 
 
 @dataclass(frozen=True)
@@ -179,30 +182,31 @@ class Questions:
         prompt = hashlib.sha256(PROMPT.encode()).hexdigest()[:16]
         return {"version": 1, "writer": identity(self.writer), "prompt": prompt}
 
-    def mark(self, sample: Sample) -> str:
+    def mark(self, own: str, sample: Sample) -> str:
         """Templates are filled from phrases and boxes; a model reads the caption alone."""
         upstream = ("phrases", "boxes") if self.writer == "templates" else ()
-        return "/".join([mark_of(self), *(marks(sample).get(name, "") for name in upstream)])
+        return "/".join([own, *(marks(sample).get(name, "") for name in upstream)])
 
     def open(self, device: str) -> Work:
         if self.writer == "templates":
             source: Writer | None = None
         else:
             source = self.writer(device) if callable(self.writer) else writer(self.writer, device, self.batch)
+        own = mark_of(self)
 
         def work(samples: Sequence[Sample], counts: Counter[str]) -> list[Sample]:
             kept = list(samples)
-            todo = [at for at, sample in enumerate(kept) if self._is_wanted(sample, counts)]
+            todo = [at for at, sample in enumerate(kept) if self._is_wanted(sample, own, counts)]
             for at, questions in zip(todo, _asked(source, [kept[at] for at in todo], counts), strict=True):
                 counts["questions"] += len(questions)
                 counts["images without questions"] += not questions
-                kept[at] = marked(replace(kept[at], questions=questions), self.name, self.mark(kept[at]))
+                kept[at] = marked(replace(kept[at], questions=questions), self.name, self.mark(own, kept[at]))
             return kept
 
         return work
 
-    def _is_wanted(self, sample: Sample, counts: Counter[str]) -> bool:
-        if is_marked(sample, self.name, self.mark(sample)):
+    def _is_wanted(self, sample: Sample, own: str, counts: Counter[str]) -> bool:
+        if is_marked(sample, self.name, self.mark(own, sample)):
             return False
         is_given = bool(sample.questions) and self.name not in marks(sample) and not self.replace
         counts["images with questions of their own"] += is_given
