@@ -218,8 +218,8 @@ def test_only_the_newest_uploads_are_kept() -> None:
 
 
 def test_an_open_address_is_warned_of(index: Index, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    import uvicorn
-
+    uvicorn = pytest.importorskip("uvicorn", reason="the serve extra is not installed")
+    pytest.importorskip("fastapi", reason="the serve extra is not installed")
     from goldiclip.web.serve import run
 
     hosts = []
