@@ -20,6 +20,7 @@ from goldiclip.cli import main
 from goldiclip.config import ConfigError
 from goldiclip.demo.budget import read_budget, settle
 from goldiclip.demo.run import TERMS
+from goldiclip.train.launch import REQUEUE
 from goldiclip.types import TERMS as ALL_TERMS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +34,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     out = home / DEMO
     stop(home, signal.SIGKILL, lambda: (out / "corpus/train/00000.tar").exists())
-    stop(home, signal.SIGINT, lambda: (out / "run/log.jsonl").exists())
+    stop(home, signal.SIGTERM, lambda: (out / "run/log.jsonl").exists())
     stop(home, signal.SIGKILL, lambda: (out / "run/evaluation/results.json").exists())
     said = subprocess.run([sys.executable, "-m", "goldiclip.cli", *SMALLEST], cwd=home, capture_output=True, text=True)
     assert said.returncode == 0, said.stdout[-3_000:] + said.stderr[-3_000:]
@@ -55,9 +56,8 @@ def stop(home: Path, how: signal.Signals, is_there: Callable[[], bool]) -> None:
         time.sleep(0.02)
     demo.send_signal(how)
     said, _ = demo.communicate(timeout=120)
-    assert demo.returncode in (-signal.SIGKILL, 130), said[-3_000:]
-    if how == signal.SIGINT:
-        assert "the same command goes on" in said
+    assert demo.returncode == (REQUEUE if how == signal.SIGTERM else -how), said[-3_000:]
+    assert ("the same command goes on" in said) == (how == signal.SIGTERM)
 
 
 def test_it_goes_on_from_wherever_it_was_stopped(home: Path) -> None:
