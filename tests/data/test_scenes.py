@@ -627,6 +627,13 @@ def test_folders_without_cutouts_are_refused(tmp_path: Path) -> None:
         Cutouts(tmp_path)
 
 
+def test_backgrounds_that_are_no_pictures_are_refused(tmp_path: Path) -> None:
+    folder = make_cutouts(tmp_path / "cutouts", "names")
+    (tmp_path / "photos.tar").write_bytes(b"no tar at all" * 99)
+    with pytest.raises(ConfigError, match=r"photos\.tar: neither a folder nor a plain tar"):
+        Cutouts(folder, tmp_path / "photos.tar")
+
+
 @pytest.mark.parametrize("content", ["{", '{"file": "a.png"}', "[1, 2]", "null", '[{"file": "a.png"}]'])
 def test_a_damaged_catalogue_is_named(tmp_path: Path, content: str) -> None:
     folder = make_cutouts(tmp_path / "cutouts", "catalogue")

@@ -60,10 +60,13 @@ class Pictures:
             files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
             self.names = [str(file.relative_to(path)) for file in files]
             return
-        with tarfile.open(path, "r:") as tar:
-            for member in tar:
-                if member.isfile() and Path(member.name).suffix.lower() in SUFFIXES:
-                    self._members[member.name] = (member.offset_data, member.size)
+        try:
+            with tarfile.open(path, "r:") as tar:
+                for member in tar:
+                    if member.isfile() and Path(member.name).suffix.lower() in SUFFIXES:
+                        self._members[member.name] = (member.offset_data, member.size)
+        except tarfile.TarError as error:
+            raise ConfigError(f"{path}: neither a folder nor a plain tar of pictures ({error})") from error
         self.names = sorted(self._members)
         self._descriptor = os.open(path, os.O_RDONLY)
 
