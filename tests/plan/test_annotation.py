@@ -66,7 +66,7 @@ def test_stages_can_be_left_out() -> None:
 
 
 def test_without_models_only_cores_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "annotate", "detector=none", "writer=none", "--samples", "540000"]) == 0
+    assert main(["plan", "annotate", "detector=none", "writer=none", "--samples", "1800000"]) == 0
     assert "without models: 1 core-hours" in capsys.readouterr().out
 
 

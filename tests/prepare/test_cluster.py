@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import pickle
 import re
@@ -23,7 +24,7 @@ from scripted import DieOnce, Fail, WhereItRuns, find_by_script, write_by_script
 from goldiclip.config import ConfigError
 from goldiclip.data.shards import Shards, write_shards
 from goldiclip.prepare.blocks import Block, Job, is_stored, plan_shards
-from goldiclip.prepare.cluster import _operators
+from goldiclip.prepare.cluster import _gpu_share, _operators
 from goldiclip.prepare.pipeline import annotate
 from goldiclip.prepare.stages import Boxes, Phrases, Questions
 
@@ -112,6 +113,32 @@ def test_two_nodes_and_a_killed_worker_give_the_same_bytes(cluster: str, tmp_pat
     assert report.samples == 48
     assert digests(tmp_path / "cluster") == digests(tmp_path / "alone")
     assert annotate(shards, job, ray=cluster, quiet=True).skipped == 3
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning", "ignore::DeprecationWarning")
+def test_two_models_share_the_one_gpu_there_is(tmp_path: Path) -> None:
+    """Ray is told of a GPU, which no model here uses: each of two pools would wait for a whole one for ever."""
+    ray = pytest.importorskip("ray")
+    from test_pipeline import sample
+
+    write_shards((sample(number) for number in range(12)), tmp_path / "in", 6)
+    shards = Shards(str(tmp_path / "in"))
+    annotate(shards, Job(tmp_path / "alone", STAGES, 4), quiet=True)
+    ray.init(num_cpus=3, num_gpus=1, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
+    try:
+        annotate(shards, Job(tmp_path / "cluster", STAGES, 4), ray="local", quiet=True)
+    finally:
+        ray.shutdown()
+    assert digests(tmp_path / "cluster") == digests(tmp_path / "alone")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "models", "share"), [(0, 0, 1.0), (4, 2, 1.0), (2, 2, 1.0), (1, 2, 0.5), (2, 3, 2 / 3)]
+)
+def test_more_models_than_gpus_share_them(gpus: int, models: int, share: float) -> None:
+    assert _gpu_share(gpus, models) == pytest.approx(share)
 
 
 def test_an_error_of_ours_travels_to_the_end_as_a_row(corpus_block: Block, tmp_path: Path) -> None:

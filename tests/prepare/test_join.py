@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import pickle
+import re
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
@@ -397,6 +398,29 @@ def test_a_store_that_was_not_finished_is_built_anew(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         build_store(broken(), tmp_path, "f", about)
     assert len(build_store(iter([("a", {"raw": ["A"]}), ("b", {"raw": ["B"]})]), tmp_path, "f", about)) == 2
+
+
+def test_a_large_table_needs_little_memory(tmp_path: Path) -> None:
+    """48 MB of captions: what is held at a time is one row, a buffer of index entries, one bucket."""
+    text = "A dog runs over the grass. " * 220
+    with open(tmp_path / "captions.csv", "w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["image", "caption"])
+        rows.writerows([f"{number}.jpg", f"{number} {text}"] for number in range(8_000))
+    before = memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+    columns = find_columns(tmp_path / "captions.csv")
+    store = open_captions([tmp_path / "captions.csv"], columns, tmp_path / "store", quiet=True)
+    assert store.find("7999")[0]["raw"][0].startswith("7999 A dog")
+    assert len(store) == 8_000
+    assert memory("VmHWM") - before < 24e6
+
+
+def memory(what: str) -> float:
+    """Bytes of this process."""
+    found = re.search(rf"{what}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return 1024.0 * int(found[1])
 
 
 def test_a_table_without_one_usable_row_is_said(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ DETECTOR_SHARE = 0.35
 READING_SHARE = 0.4
 WRITING_SHARE = 0.45  # of the memory's bandwidth
 # One core, samples a second, by `benchmarks/prepare.py`: decoding, phrases, templates, reading and writing shards.
-SAMPLES_PER_CORE = 150.0
+SAMPLES_PER_CORE = 500.0
 
 
 @dataclass(frozen=True, slots=True)
