@@ -67,10 +67,9 @@ def apart(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> 
     return max(((found[name] - expected[name]).abs().max().item(), name) for name in expected)
 
 
-def relative(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> tuple[float, str]:
-    """The largest difference as a share of its tensor's norm; a tensor whose true gradient is zero has a floor."""
+def relative(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], floor: float) -> tuple[float, str]:
+    """The largest difference as a share of its tensor's norm, or of the least norm that counts."""
     assert found.keys() == expected.keys(), found.keys() ^ expected.keys()
-    floor = 1e-3 * max(tensor.norm().item() for tensor in expected.values()) / len(expected)
     return max(
         ((found[name] - expected[name]).norm().item() / max(expected[name].norm().item(), floor), name)
         for name in expected
@@ -112,13 +111,18 @@ def test_single_precision_agrees_to_rounding(
 
 
 def assert_rounding(found: Told, expected: Told) -> None:
-    """float32: losses and gradients of three AdamW steps."""
+    """float32: losses and gradients of three AdamW steps.
+
+    A gradient under a thousandth of the largest is what cancellation has left, or zero: the pooling's key bias shifts
+    all patches alike, and float32 gives its gradient to 7e-6 of itself in any one layout.
+    """
     for step in range(3):
         # teacher_kl is a small difference of two numbers that are compared themselves
         losses = {name: value for name, value in expected.losses[step].items() if value and "teacher_kl" not in name}
-        worst, where = relative({name: found.losses[step][name] for name in losses}, losses)
+        worst, where = relative({name: found.losses[step][name] for name in losses}, losses, floor=1e-6)
         assert worst <= 1e-5, f"step {step}: {where} is off by {worst:.1e} of itself"
-        worst, where = relative(found.gradients[step], expected.gradients[step])
+        least = 1e-3 * max(tensor.norm().item() for tensor in expected.gradients[step].values())
+        worst, where = relative(found.gradients[step], expected.gradients[step], least)
         assert worst <= 1e-5, f"step {step}: the gradient of {where} is off by {worst:.1e} of its norm"
 
 
