@@ -217,17 +217,37 @@ def test_the_terminal_colours_differences(results: Results) -> None:
     console = Console(force_terminal=True, width=200, color_system="standard")
     with console.capture() as capture:
         for table in against_paper(results):
-            console.print(to_terminal(table))
+            console.print(*to_terminal(table))
     text = capture.get()
     assert re.search(r"\x1b\[32m *60\.0 \(\+4\.5\)", text)
     assert re.search(r"\x1b\[31m *65\.0 \(-5\.3\)", text)
 
 
-def test_wide_tables_stand_upright_in_the_terminal(results: Results) -> None:
-    rows = [row(f"s{i}", "tc", "text_to_image/recall@1", 0.5) for i in range(9)]
+def test_two_runs_of_many_numbers_stand_upright(results: Results) -> None:
+    rows = [row(f"s{i}", "tc", "text_to_image/recall@1", 0.5) for i in range(5)]
     wide = replace(results, rows=rows)
-    table = against_run(wide, replace(wide, model="other"))[0]
-    assert len(to_terminal(table).columns) == 3
+    (table,) = against_run(wide, replace(wide, model="other"))
+    assert to_markdown(table).splitlines()[2] == "| | mine | other |"
+    assert "<tr><th>s4/tc/text_to_image/recall@1</th><td class='same'>50.0 (+0.0)</td>" in to_html(table)
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(*to_terminal(table))
+    assert "s4/tc/text_to_image/recall@1" in capture.get()
+
+
+def test_the_papers_wide_tables_come_in_pieces_that_a_terminal_holds(results: Results) -> None:
+    columns = paper_tables()["retrieval"].columns
+    whole = replace(results, rows=[row(one.set, one.mode, one.metric, 0.5) for one in columns])
+    (table,) = against_paper(whole)
+    assert len(table.heads) == 16
+    pieces = to_terminal(table)
+    assert [len(piece.columns) - 1 for piece in pieces] == [6, 6, 4]
+    assert [piece.caption is None for piece in pieces] == [True, True, False]
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(*pieces, sep="\n")
+    assert "…" not in capture.get()
+    assert capture.get().count("GoldiCLIP 30M") == 4  # a row of each piece, and the note
 
 
 def test_markdown_and_html_hold_every_cell(results: Results) -> None:

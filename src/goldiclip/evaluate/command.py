@@ -121,7 +121,7 @@ def compare(runs: Sequence[Path], rival: str = "", method: str = "GoldiCLIP", da
     if not tables:
         console.print(f"{runs[0]}: no number that {rival} has too")
     for table in tables:
-        console.print(to_terminal(table))
+        console.print(*to_terminal(table), sep="\n")
     return write_pages(tables, find_results(runs[0]).parent, name) if tables else []
 
 
