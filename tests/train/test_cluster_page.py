@@ -29,7 +29,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), SLURM]
 def typed(document: Path) -> Iterator[list[str]]:
     """The words after `goldiclip` of every whole command that a document has for `train` and `plan`."""
     for line in document.read_text().replace("\\\n", " ").splitlines():
-        if found := re.search(r"goldiclip(?:\.cli)? ((?:train|plan) [^`#]+)", line):
+        if found := re.search(r"goldiclip(?:\.cli)? ((?:train|plan(?! annotate)) [^`#]+)", line):
             yield shlex.split(found[1].removesuffix(";").replace('"$@"', "tiny"))
 
 
