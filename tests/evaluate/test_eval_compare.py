@@ -170,6 +170,8 @@ def test_two_runs_are_compared_where_both_have_a_number(results: Results, tmp_pa
     assert table.heads == ("coco/tc/text_to_image/recall@1", "coco/ta/text_to_image/recall@1")
     assert [cell.text for cell in table.rows[0][1]] == ["60.0 (+10.0)", "50.0 (+10.0)"]
     assert table.notes == ("coco: the two were not measured on the same annotations",)
+    assert [name for name, _ in table.rows] == ["mine", "theirs"]
+    assert [name for name, _ in against_run(results, replace(other, model="mine"))[0].rows] == ["mine bb", "mine dd"]
     write_results(other, tmp_path / "run/evaluation")
     assert against(results, str(tmp_path / "run"))[0].rows == table.rows
 

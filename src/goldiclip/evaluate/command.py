@@ -117,12 +117,13 @@ def compare(runs: Sequence[Path], rival: str = "", method: str = "GoldiCLIP", da
         tables, name = [ablation_table(_named(runs))], "ablation"
     else:
         raise ConfigError("nothing to compare with: give --against paper, --against RUN, or several runs")
+    pages = write_pages(tables, find_results(runs[0]).parent, name) if tables else []
     console = Console(width=None if sys.stdout.isatty() else 200)
     if not tables:
         console.print(f"{runs[0]}: no number that {rival} has too")
     for table in tables:
         console.print(*to_terminal(table), sep="\n")
-    return write_pages(tables, find_results(runs[0]).parent, name) if tables else []
+    return pages
 
 
 def _named(runs: Sequence[Path]) -> dict[str, Path]:

@@ -123,7 +123,10 @@ def against_run(results: Results, other: Results) -> list[Table]:
         notes = tuple(_unlike(row, theirs[row.name]) for row in both if _unlike(row, theirs[row.name]))
         mine = tuple(_cell(row, 100 * theirs[row.name].value) for row in both)
         plain = tuple(Cell(100 * theirs[row.name].value) for row in both)
-        rows = ((_name(results), mine), (_name(other), plain))
+        names = [_name(results), _name(other)]
+        if names[0] == names[1]:
+            names = [f"{one.model} {one.model_hash}" for one in (results, other)]
+        rows = ((names[0], mine), (names[1], plain))
         tables.append(Table(family, tuple(row.name for row in both), rows, tuple(dict.fromkeys(notes))))
     return tables
 

@@ -22,7 +22,7 @@ def write_page(results: Results, folder: Path) -> Path:
     head = f"<p class='note'>{html.escape(made)}</p><pre>{html.escape(results.command)}</pre>"
     parts = [
         head,
-        *section("Found", cards(summary(results))),
+        *section("Found", ("<div class='side'>", *cards(summary(results)), "</div>")),
         *section("Beside the paper", cards(against_paper(results))),
         *section("Problems of the data", _problems(results)),
         *section("Segmentations", _pictures(folder / "overlays")),

@@ -57,7 +57,7 @@ def evaluate(
     sets, missing = find_sets(root, options)
     if not sets:
         raise ConfigError(_nothing_found(root, missing))
-    results = Results(name, weights_hash(engine), engine.modes, command, _made(engine), missing=missing)
+    results = Results(name, weights_hash(engine), engine.modes, command, _made(engine, ranks), missing=missing)
     for set_name, read in sets.items():
         problems = Problems(options.strict, ranks, engine.device)
         try:
@@ -212,11 +212,11 @@ def _summary(rows: list[Row], problems: list[str]) -> Iterator[str]:
         yield f"  … and {len(problems) - 3} more problems"
 
 
-def _made(engine: Engine) -> dict[str, str]:
+def _made(engine: Engine, ranks: Ranks) -> dict[str, str]:
     device = torch.cuda.get_device_name(engine.device) if engine.device.type == "cuda" else engine.device.type
     return {
         "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "device": device,
+        "device": f"{ranks.size} × {device}" if ranks.size > 1 else device,
         "precision": engine.precision,
         "goldiclip": version("goldiclip"),
         "torch": torch.__version__,
