@@ -118,7 +118,7 @@ def test_two_nodes_and_a_killed_worker_give_the_same_bytes(cluster: str, tmp_pat
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning", "ignore::DeprecationWarning")
-def test_two_models_share_the_one_gpu_there_is(tmp_path: Path) -> None:
+def test_two_models_share_the_one_gpu_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray is told of a GPU, which no model here uses: each of two pools would wait for a whole one for ever."""
     ray = pytest.importorskip("ray")
     from test_pipeline import sample
@@ -126,6 +126,7 @@ def test_two_models_share_the_one_gpu_there_is(tmp_path: Path) -> None:
     write_shards((sample(number) for number in range(12)), tmp_path / "in", 6)
     shards = Shards(str(tmp_path / "in"))
     annotate(shards, Job(tmp_path / "alone", STAGES, 4), quiet=True)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # of the actors
     ray.init(num_cpus=3, num_gpus=1, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
     try:
         annotate(shards, Job(tmp_path / "cluster", STAGES, 4), ray="local", quiet=True)

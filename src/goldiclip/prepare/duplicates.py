@@ -11,7 +11,7 @@ Near pairs are found by 24 keys of 20 bits each: photos that share a key are com
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -132,7 +132,13 @@ def _each_pair_once(hashes: Hashes, max_distance: int) -> Iterator[tuple[int, in
         new.append((later * (BITS + 1) + distance) * rows + earlier)  # one number, sorted as the three are
         waiting += len(pairs)
         if waiting > len(known) + ROWS_AT_ONCE:
-            known, new, waiting = np.unique(np.concatenate([known, *new])), [], 0
-    codes = np.unique(np.concatenate([known, *new]))
+            known, new, waiting = _sorted_once([known, *new]), [], 0
+    codes = _sorted_once([known, *new])
     first, earlier = np.divmod(codes, rows)
     yield from zip(*(part.tolist() for part in (*np.divmod(first, BITS + 1), earlier)))
+
+
+def _sorted_once(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """np.unique by sorting: its hash table takes twenty times as long on codes as regular as these."""
+    codes = np.sort(np.concatenate(parts))
+    return codes[np.append(codes[1:] != codes[:-1], True)] if len(codes) else codes
