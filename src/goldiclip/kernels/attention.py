@@ -168,12 +168,12 @@ def _backward(
 # --- as torch operators -----------------------------------------------------------------------------------------------
 
 
-# Warps of the forward and of the backward pass, by tile.
-WARPS = {32: (1, 2), 64: (4, 4)}
+# Warps by tile. Forward, the smallest tile waits least; backward, a text that one tile holds is read once.
+WARPS = {16: 1, 32: 1, 64: 4}
 
 
 def _launches(max_length: int, causal: bool) -> list[tuple[int, int, int]]:
-    """(tile, above, upto): which lengths a launch is for. Views are all of one length, texts of many."""
+    """Of the backward pass, (tile, above, upto): the lengths it is for. Views are all of one, texts of many."""
     if max_length <= 32:
         return [(32, 0, max_length)]
     return [(32, 0, 32), (64, 32, max_length)] if causal else [(64, 0, max_length)]
@@ -184,10 +184,8 @@ def _attention(qkv: Tensor, offsets: Tensor, max_length: int, causal: bool) -> t
     num_tokens, _, heads, width = qkv.shape
     out = qkv.new_empty(num_tokens, heads, width)
     lse = qkv.new_empty(num_tokens, heads, dtype=torch.float32)
-    grid = (len(offsets) - 1, heads)
-    for tile, *range_ in _launches(max_length, causal):
-        fixed = heads, width, tile, causal
-        _forward[grid](qkv, out, lse, offsets, width**-0.5, *range_, *fixed, num_warps=WARPS[tile][0])
+    sizes = width**-0.5, 0, max_length, heads, width, 16, causal
+    _forward[len(offsets) - 1, heads](qkv, out, lse, offsets, *sizes, num_warps=WARPS[16])
     return out, lse
 
 
@@ -199,7 +197,7 @@ def _attention_backward(
     grad, grad_qkv, grid = grad.contiguous(), torch.empty_like(qkv), (len(offsets) - 1, heads)
     for tile, *range_ in _launches(max_length, causal):
         sizes = width**-0.5, *range_, heads, width, tile, causal
-        _backward[grid](qkv, out, lse, offsets, grad, grad_qkv, *sizes, num_warps=WARPS[tile][1])
+        _backward[grid](qkv, out, lse, offsets, grad, grad_qkv, *sizes, num_warps=WARPS[tile])
     return grad_qkv
 
 

@@ -41,8 +41,9 @@ def _normal(x: Tensor) -> tuple[Tensor, Tensor]:
     """Φ(x) and φ(x)."""
     density = torch.exp(x * x * -0.5) * 0.3989422804014327
     t = 1 / (1 + 0.2316419 * x.abs())
-    series = torch.full_like(x, _COEFFICIENTS[0])
-    for coefficient in _COEFFICIENTS[1:]:
+    first, *others = _COEFFICIENTS
+    series = t * first + others[0]
+    for coefficient in others[1:]:
         series = series * t + coefficient
     tail = density * series * t
     return torch.where(x >= 0, 1 - tail, tail), density

@@ -45,6 +45,7 @@ class HeldOut:
     def __len__(self) -> int:
         return len(self.images)
 
+    @torch.compiler.set_stance("force_eager")  # its sizes are not worth compiling for
     @torch.no_grad()
     def recall(self, student: GoldiCLIP, ranks: Ranks, device: torch.device) -> dict[str, float]:
         """Text-to-image recall@1 in each mode; the images are shared among the ranks, which all call this together."""

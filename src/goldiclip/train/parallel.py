@@ -23,6 +23,8 @@ from goldiclip.types import Alone, Ranks
 
 # Gradients are averaged in pieces of about this many numbers.
 BUCKET_ELEMENTS = 2**24
+# Kinds of calls that a part is compiled for: views of each size, whole and last micro-batches, with gradient and without.
+MOST_SHAPES = 32
 
 
 def current_ranks() -> Ranks:
@@ -138,13 +140,16 @@ def unwrapped(model: nn.Module) -> Learner:
 
 
 def compile_towers(learner: Learner) -> None:
-    """`torch.compile` for the parts with the arithmetic, each on its own; texts come in any number of tokens."""
+    """`torch.compile` for the parts with the arithmetic, each on its own, for every size of views; texts come in any
+    number of tokens."""
     student, teacher = learner.student, learner.teacher
-    learner.paint = torch.compile(learner.paint)
+    torch._dynamo.config.recompile_limit = MOST_SHAPES
+    learner.paint = torch.compile(learner.paint, dynamic=False)
     fixed = [student.image, student.pooling, *((teacher.image, teacher.pooling) if teacher is not None else ())]
-    ragged = [student.text, student.decoder]
-    for part in filter(None, [*fixed, *ragged]):
-        part.compile(dynamic=True if part in ragged else None)
+    for part in filter(None, fixed):
+        part.compile(dynamic=False)
+    for part in filter(None, (student.text, student.decoder)):
+        part.compile(dynamic=True)
 
 
 # --- gradients over several backward passes --------------------------------------------------------------------------
