@@ -30,6 +30,8 @@ def pixels(picture: Picture) -> Tensor:
             return decode_image(Path(picture).read_bytes())
         except ValueError as error:
             raise ConfigError(f"{picture}: {error}") from error
+    if isinstance(picture, Exception):  # in place of a picture that could not be read
+        raise picture
     if isinstance(picture, Sample):
         picture = picture.image
     if isinstance(picture, (bytes, bytearray)):

@@ -60,16 +60,19 @@ def _readable(path: Path) -> str:
 
 
 def images_of(shards: str | Sequence[str], rank: int = 0, ranks: int = 1) -> Iterator[Item]:
-    """Every readable sample of shards, by its key; its first caption becomes `caption`."""
+    """Every sample of shards, by its key; its first caption becomes `caption`. A bad one says so when it is looked at."""
     samples = Shards(shards)
     for position in range(rank, len(samples), ranks):
         shard, row = samples.locate(position)
         try:
             sample = samples.read(shard, row)
-        except BadSample:
+        except BadSample as error:
+            yield Item(error.key or f"{Path(error.origin or str(shards)).name} {row}", error)
             continue
         caption = {"caption": sample.captions[0].text} if sample.captions else {}
-        yield Item(sample.key, sample.image, {"shard": sample.origin, "row": str(row), **caption})
+        origin = Path(sample.origin)
+        where = {"shard": str(origin.resolve() if origin.exists() else sample.origin), "row": str(row)}
+        yield Item(sample.key, sample.image, {**where, **caption})
 
 
 def place_of(picture: str | Path) -> dict[str, str]:
