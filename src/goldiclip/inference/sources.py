@@ -60,7 +60,7 @@ def _readable(path: Path) -> str:
 
 
 def images_of(shards: str | Sequence[str], rank: int = 0, ranks: int = 1) -> Iterator[Item]:
-    """Every sample of shards, by its key; its first caption becomes `caption`. A bad one says so when it is looked at."""
+    """Every sample of shards, by its key; its first caption becomes `caption`. A bad one says so when looked at."""
     samples = Shards(shards)
     for position in range(rank, len(samples), ranks):
         shard, row = samples.locate(position)

@@ -45,13 +45,13 @@ class HeldOut:
     def __len__(self) -> int:
         return len(self.images)
 
-    @torch.compiler.set_stance("force_eager")  # its sizes are not worth compiling for
     @torch.no_grad()
     def recall(self, student: GoldiCLIP, ranks: Ranks, device: torch.device) -> dict[str, float]:
         """Text-to-image recall@1 in each mode; the images are shared among the ranks, which all call this together."""
         was_training = student.training
         student.eval()
-        with torch.autocast(device.type, torch.bfloat16, enabled=self.is_bf16):
+        eager = torch.compiler.set_stance("force_eager")  # these sizes are not worth compiling for
+        with eager, torch.autocast(device.type, torch.bfloat16, enabled=self.is_bf16):
             texts = student.encode_text(self.texts.to(device))
             scores: dict[str, list[Tensor]] = {mode: [] for mode in ("tc", "ta") if mode in student.modes}
             for rows in self._share(ranks):

@@ -23,7 +23,7 @@ from goldiclip.types import Alone, Ranks
 
 # Gradients are averaged in pieces of about this many numbers.
 BUCKET_ELEMENTS = 2**24
-# Kinds of calls that a part is compiled for: views of each size, whole and last micro-batches, with gradient and without.
+# Kinds of calls that a part is compiled for: sizes of views, micro-batches whole and last, with and without gradient.
 MOST_SHAPES = 32
 
 
