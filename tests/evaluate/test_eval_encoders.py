@@ -9,13 +9,17 @@ from typing import Any
 
 import open_clip
 import pytest
+import torch
 from open_clip.model import CLIP, CustomTextCLIP
-from set_layouts import WRITERS
+from open_clip.transform import image_transform
+from PIL import Image
+from set_layouts import WRITERS, write_image
 
 from goldiclip.config import Config
 from goldiclip.evaluate.options import own_fit
 from goldiclip.evaluate.run import Options, evaluate
 from goldiclip.inference.engine import Engine
+from goldiclip.inference.pictures import fit, pixels
 from goldiclip.model.encoders import OpenClip, OpenClipTokenizer
 from goldiclip.model.goldiclip import GoldiCLIP
 
@@ -69,6 +73,15 @@ def test_images_are_fitted_as_the_model_was_made_for(root: Path, engine: Engine)
     cropped = evaluate(squeezed, root, replace(only, fit="crop"), say=silent).rows[0]
     assert not any("square" in one for one in own.deviations)
     assert "shorter side resized, centre cropped (published: images squeezed to a square)" in cropped.deviations
+
+
+@pytest.mark.parametrize("size", [(640, 480), (427, 640), (500, 334), (333, 500), (64, 64), (31, 97)])
+def test_every_pixel_shows_what_open_clips_transform_has_there(size: tuple[int, int], tmp_path: Path) -> None:
+    """To one grey level, which is how far Pillow's rounding is from torch's."""
+    path = write_image(tmp_path / "a.png", size=size)
+    theirs = image_transform(64, is_train=False, mean=(0, 0, 0), std=(1, 1, 1))(Image.open(path))
+    ours = fit(pixels(path), 64).float() / 255
+    torch.testing.assert_close(ours, theirs, atol=1.5 / 255, rtol=0)
 
 
 def test_texts_that_another_tokenizer_cuts_are_counted(root: Path) -> None:

@@ -48,13 +48,15 @@ def pixels(picture: Picture) -> Tensor:
 
 
 def fit(image: Tensor, size: int, how: Fit = "crop") -> Tensor:
-    """uint8 (3, size, size): the centre after resizing the shorter side, or the whole image squeezed in."""
-    height, width = image.shape[1:]
+    """uint8 (3, size, size): the centre after resizing the shorter side, or the whole image squeezed in.
+
+    Sides and corners are rounded as torchvision's Resize and CenterCrop round them.
+    """
     if how == "whole":
         return _resize(image, size, size)
-    scale = size / min(height, width)
-    image = _resize(image, max(size, round(height * scale)), max(size, round(width * scale)))
-    top, left = (image.shape[1] - size) // 2, (image.shape[2] - size) // 2
+    short = min(image.shape[1:])
+    image = _resize(image, *(int(size * side / short) for side in image.shape[1:]))
+    top, left = (round((side - size) / 2) for side in image.shape[1:])
     return image[:, top : top + size, left : left + size]
 
 
