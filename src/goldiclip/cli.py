@@ -303,7 +303,7 @@ def evaluate(
     out: Path | None = None,
     custom: tuple[Path, ...] = (),
     shortlist: int = 0,
-    segmentation: str = "value",
+    segmentation: str = "value,sink",
     spaced: bool = False,
     fit: Literal["own", "crop", "whole"] = "own",
     overlays: int = 8,
@@ -321,7 +321,7 @@ def evaluate(
         out: Folder for results and overlays; evaluation/ beside the model unless you say otherwise.
         custom: CSV and JSONL files and folders of your own.
         shortlist: Also two-stage retrieval: this many candidates by ta, ordered by tc.
-        segmentation: value, sink, attention, parted by commas.
+        segmentation: value, the paper's; sink; attention; parted by commas. A model is measured in those that it has.
         spaced: Segmentation class names with their spaces back.
         fit: Crop the centre, squeeze in the whole image, or what the model itself was made for.
         overlays: Segmentations of each set saved to look at.
@@ -631,6 +631,7 @@ COMMANDS: dict[str, Callable[..., int | None] | dict[str, Callable[..., int | No
 def main(words: list[str] | None = None) -> int:
     """Run one command; what the user can mend is said in a line, without a traceback."""
     words = sys.argv[1:] if words is None else words
+    sys.argv[1:] = words  # results say which command made them, however it was called
     try:
         return _dispatch(COMMANDS, settings_first(words), "goldiclip") or 0
     except BrokenPipeError:  # whoever was reading has seen enough

@@ -13,9 +13,10 @@ BLOCK_ELEMENTS = {"cuda": 2**28, "cpu": 2**24}
 
 def compute_dtype(tensor: Tensor) -> torch.dtype:
     """The dtype of matrix products: autocast's where it is on, else the tensor's own."""
-    if torch.is_autocast_enabled(tensor.device.type) and tensor.dtype != torch.float64:
-        return torch.get_autocast_dtype(tensor.device.type)
-    return tensor.dtype
+    device = tensor.device.type
+    if tensor.is_meta or tensor.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return tensor.dtype
+    return torch.get_autocast_dtype(device)
 
 
 def wide(tensor: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from goldiclip.kernels.gelu import gelu as fused_gelu
+from goldiclip.kernels.products import compute_dtype
 from goldiclip.kernels.switch import fuses
 
 
@@ -25,8 +26,7 @@ def in_stream(tokens: Tensor) -> Tensor:
 
     Norms still reckon in float32; without autocast nothing changes.
     """
-    device = tokens.device.type
-    return tokens.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else tokens
+    return tokens.to(compute_dtype(tokens))
 
 
 # Sequences of at most so many tokens fit one tile of our attention; longer ones are a library's.
