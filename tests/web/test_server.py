@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import io
 import json
 import socket
 import struct
 import threading
+import time
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -149,7 +152,9 @@ def test_the_page_brings_all_it_needs(client: httpx.Client) -> None:
         ("heatmap", b'{"phrases": ["a"]}', 422),
         ("segment", b'{"image": "01.png", "classes": ["a"]}', 422),
         ("segment", b'{"image": "01.png", "classes": ["a", ","]}', 422),
+        ("segment", json.dumps({"image": "01.png", "classes": [",".join("abcdefghij")] * 13}).encode(), 422),
         ("ask", b'{"image": "01.png", "question": ""}', 422),
+        ("search", b'{"text": "a", "where": {"path": "/etc/passwd"}}', 422),
     ],
 )
 def test_a_bad_request_is_refused_in_words(client: httpx.Client, path: str, body: bytes, status: int) -> None:
@@ -200,9 +205,10 @@ def test_a_body_is_counted_while_it_arrives(client: httpx.Client) -> None:
 
 
 def test_other_names_and_other_pages_are_sent_away(client: httpx.Client, server: Server) -> None:
-    assert client.get("/api/about", headers={"host": "elsewhere.example"}).status_code == 421
-    origin = {"origin": "https://elsewhere.example"}
-    assert client.post("/api/search", json={"text": "a"}, headers=origin).status_code == 403
+    for host in ("elsewhere.example", "127.0.0.1.elsewhere.example", "[::1", "[", ""):
+        assert client.get("/api/about", headers={"host": host}).status_code == 421, host
+    for origin in ("https://elsewhere.example", "http://[", "null"):
+        assert client.post("/api/search", json={"text": "a"}, headers={"origin": origin}).status_code == 403, origin
     assert client.post("/api/search", json={"text": "a"}, headers={"origin": server.url}).status_code == 200
 
 
@@ -250,6 +256,50 @@ def test_ten_times_too_many_are_sent_away_and_the_rest_is_answered(client: httpx
     assert set(counts) == {200, 503}, counts
     assert counts[200] >= 9
     assert client.post("/api/search", json={"text": "a"}).status_code == 200
+
+
+def test_no_more_uploads_arrive_than_memory_is_meant_for(client: httpx.Client, server: Server) -> None:
+    """Half a body takes as much memory as a whole one, for as long as its sender likes to wait."""
+    head = b"POST /api/uploads HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 1_000
+    halves = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]
+    for connection in halves:
+        connection.sendall(head)
+    picture_of = encoded(picture(3))
+    statuses = _until(503, lambda: upload(client, picture_of).status_code)
+    assert statuses[-1] == 503
+    for connection in halves:
+        connection.close()
+    assert _until(200, lambda: upload(client, picture_of).status_code)[-1] == 200
+
+
+def _until(wanted: int, ask: Callable[[], int]) -> list[int]:
+    answers = [ask()]
+    deadline = time.monotonic() + 60
+    while answers[-1] != wanted and time.monotonic() < deadline:
+        time.sleep(0.02)
+        answers.append(ask())
+    return answers
+
+
+def test_an_index_out_of_reach_is_looked_for_again(
+    index: Index, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("fastapi", reason="the serve extra is not installed")
+    from goldiclip.web import app
+
+    looks = []
+
+    def refresh() -> None:
+        looks.append(len(looks))
+        if len(looks) == 1:
+            raise OSError("no route to bucket")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(index, "refresh", refresh)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(app.follow(index, seconds=0.0))
+    assert len(looks) == 2
+    assert "no route to bucket" in capsys.readouterr().err
 
 
 def test_a_visitor_who_leaves_takes_his_work_along(client: httpx.Client, server: Server) -> None:

@@ -282,8 +282,7 @@ class Index:
 
     def _alike(self, store: Store, places: list[int], seen: Tensor) -> Tensor:
         """How much each looks like the query's picture, on the scale of logits."""
-        vectors = np.stack([store.vector(place) for place in places]).astype(np.float32)
-        embedding = torch.from_numpy(vectors).to(seen.device)
+        embedding = torch.from_numpy(store.vectors(places).astype(np.float32)).to(seen.device)
         features = ImageFeatures(embedding, embedding[:, None], embedding[:, None])
         return self.engine.score(features, _as_text(seen), "ta")[:, 0].cpu()
 

@@ -21,7 +21,7 @@ def export_vectors(index: Index, folder: Path) -> Exported:
     """
     folder.mkdir(parents=True, exist_ok=True)
     ids = sorted(index.store.ids())
-    vectors = np.stack([index.store.vector(index.store.place(id)) for id in ids]).astype(np.float32)
+    vectors = index.store.vectors([index.store.place(id) for id in ids]).astype(np.float32)
     scale = np.maximum(np.abs(vectors).max(0), 1e-8) / 127
     whole = np.rint(vectors / scale).astype(np.int8)
     np.save(folder / "vectors.npy", whole)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
@@ -20,13 +21,14 @@ from fastapi.staticfiles import StaticFiles
 
 from goldiclip.inference.index import Index
 from goldiclip.web import words
-from goldiclip.web.gate import Busy, Gate
+from goldiclip.web.gate import Busy, Gate, Room
 from goldiclip.web.guard import LOOPBACK, Guard
 from goldiclip.web.uploads import MAX_BYTES
 from goldiclip.web.work import MAPS_AT_ONCE, Work, noticing
 
 STATIC = Path(__file__).parent / "static"
 MAX_BODY = 64 << 10
+UPLOADS_AT_ONCE = 5
 REFRESH_SECONDS = 30.0
 
 T = TypeVar("T")
@@ -46,12 +48,12 @@ def create_app(
     gates = {
         "work": Gate(workers, waiting, seconds, "work"),
         "pictures": Gate(2, 128, seconds, "pictures"),
-        "uploads": Gate(1, 4, seconds, "uploads"),
+        "uploads": Gate(1, UPLOADS_AT_ONCE, seconds, "uploads"),
     }
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        refreshing = asyncio.create_task(_refresh(index))
+        refreshing = asyncio.create_task(follow(index))
         yield
         refreshing.cancel()
         for gate in gates.values():
@@ -74,11 +76,14 @@ def create_app(
     return Guard(app, hosts=hosts, max_body=MAX_BODY, max_upload=MAX_BYTES)
 
 
-async def _refresh(index: Index) -> None:
-    """Follow what others add and delete."""
+async def follow(index: Index, seconds: float = REFRESH_SECONDS) -> None:
+    """Follow what others add and delete. Where they cannot be reached now, they may be next time."""
     while True:
-        await asyncio.sleep(REFRESH_SECONDS)
-        await asyncio.to_thread(index.refresh)
+        await asyncio.sleep(seconds)
+        try:
+            await asyncio.to_thread(index.refresh)
+        except Exception as error:
+            print(f"goldiclip: the index could not be looked at again: {error}", file=sys.stderr)
 
 
 # --- routes ---------------------------------------------------------------------------------------------------------
@@ -161,12 +166,13 @@ def _looking(app: FastAPI, work: Work, gate: Gate) -> None:
 
 
 def _pictures(app: FastAPI, work: Work, gates: dict[str, Gate]) -> None:
+    arriving = Room(UPLOADS_AT_ONCE)  # a body takes memory from its first byte on
+
     @app.post("/api/uploads")
     async def upload(request: Request) -> words.Uploaded:
         """Bring a picture: JPEG, PNG, WebP or GIF as the body. It is kept in memory until others make it leave."""
-        if gates["uploads"].inside >= gates["uploads"].places:
-            raise Busy
-        data = await asyncio.wait_for(request.body(), gates["uploads"].seconds)
+        with arriving.place():
+            data = await asyncio.wait_for(request.body(), gates["uploads"].seconds)
         name, picture = await gates["uploads"].run(lambda: work.uploads.add(data))
         return words.Uploaded(upload=name, width=picture.shape[2], height=picture.shape[1])
 

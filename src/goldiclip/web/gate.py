@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
 from typing import TypeVar
 
@@ -15,6 +16,29 @@ class Busy(Exception):
     """More was asked for than can be done soon."""
 
 
+class Room:
+    """So many at once; `Busy` for whoever comes to a full one."""
+
+    def __init__(self, places: int) -> None:
+        self.places, self.inside = places, 0
+
+    def enter(self) -> None:
+        if self.inside >= self.places:
+            raise Busy
+        self.inside += 1
+
+    def leave(self) -> None:
+        self.inside -= 1
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
+
+
 class Gate:
     """`workers` calls at once, `waiting` more in line, each answered within `seconds` or not at all.
 
@@ -23,24 +47,18 @@ class Gate:
     """
 
     def __init__(self, workers: int, waiting: int, seconds: float = 30.0, name: str = "work") -> None:
-        self.places, self.seconds = workers + waiting, seconds
-        self.inside = 0
+        self.room, self.seconds = Room(workers + waiting), seconds
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix=name)
 
     async def run(self, call: Callable[[], T]) -> T:
-        if self.inside >= self.places:
-            raise Busy
-        self.inside += 1
+        self.room.enter()
         job = self._pool.submit(copy_context().run, call)
         loop = asyncio.get_running_loop()
-        job.add_done_callback(lambda _: loop.call_soon_threadsafe(self._leave))
+        job.add_done_callback(lambda _: loop.call_soon_threadsafe(self.room.leave))
         try:
             return await asyncio.wait_for(asyncio.wrap_future(job), self.seconds)
         except TimeoutError:
             raise Busy from None
-
-    def _leave(self) -> None:
-        self.inside -= 1
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -51,10 +51,10 @@ class Guard:
 
     def _refusal(self, headers: dict[bytes, str], limit: int) -> tuple[int, str] | None:
         host = headers.get(b"host", "")
-        if self.hosts is not None and urlsplit(f"//{host}").hostname not in self.hosts:
+        if self.hosts is not None and _split(f"//{host}").hostname not in self.hosts:
             return 421, f"this server answers to {', '.join(self.hosts)}, not to {host[:100]!r}"
         origin = headers.get(b"origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and _split(origin).netloc != host:
             return 403, "a request from another site's page"
         length = headers.get(b"content-length", "0")
         if not length.isdigit():
@@ -62,6 +62,14 @@ class Guard:
         if int(length) > limit:
             return 413, f"a request of {int(length):,} bytes; at most {limit:,} are taken"
         return None
+
+
+def _split(address: str) -> SplitResult:
+    """Of what is no address, nothing."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return urlsplit("")
 
 
 class _Counted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 Text = Annotated[str, Field(max_length=2_000)]
 Phrase = Annotated[str, Field(min_length=1, max_length=300)]
@@ -38,9 +38,22 @@ class Phrases(OnPicture):
     phrases: list[Phrase] = Field(min_length=1, max_length=16)
 
 
+MOST_NAMES = 120
+
+
 class Classes(OnPicture):
-    classes: list[Phrase] = Field(min_length=2, max_length=60, description="names; synonyms are parted by commas")
+    classes: list[Phrase] = Field(
+        min_length=2, max_length=60, description=f"names; synonyms are parted by commas; {MOST_NAMES} in all"
+    )
     mode: Literal["value", "sink", "attention"] | None = None
+
+    @field_validator("classes")
+    @classmethod
+    def _few_names(cls, classes: list[str]) -> list[str]:
+        """Each name is read in several prompts and has a map of its own."""
+        if (count := sum(1 + one.count(",") for one in classes)) > MOST_NAMES:
+            raise ValueError(f"{count:,} names with their synonyms; at most {MOST_NAMES} are taken")
+        return classes
 
 
 class Asking(OnPicture):

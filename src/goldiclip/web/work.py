@@ -101,6 +101,8 @@ class Work:
         picture = self.picture(asked) if brings else None
         if not asked.text and picture is None:
             raise ValueError("nothing to search for: expected a text, a picture, or both")
+        if hidden := sorted(set(asked.where).intersection(PRIVATE)):
+            raise ValueError(f"where: {hidden[0]} is nothing to filter by")
         count = max(asked.k, asked.shortlist) if asked.text and self.index.looks_twice else asked.k
         return self.index.shortlist(asked.text or None, count, image=picture, where=asked.where or None)
 

@@ -53,7 +53,9 @@ class Store(Protocol):
 
     def place(self, id: str) -> int: ...
 
-    def vector(self, place: int) -> np.ndarray: ...
+    def vectors(self, places: Sequence[int]) -> np.ndarray:
+        """(n, D) float16."""
+        ...
 
     def blocks(self, places: Sequence[int]) -> np.ndarray:
         """(n, block bytes) uint8. May be called by several threads at once."""

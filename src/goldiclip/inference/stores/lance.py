@@ -114,8 +114,9 @@ class LanceStore:
             raise KeyError(f"{id!r} is not in the index")
         return int(found.column("_rowid")[0].as_py())
 
-    def vector(self, place: int) -> np.ndarray:
-        return np.array(self._rows([place], ["vector"])[0]["vector"], dtype=np.float16)
+    def vectors(self, places: Sequence[int]) -> np.ndarray:
+        found = [row["vector"] for row in self._rows(places, ["vector"])]
+        return np.array(found, dtype=np.float16).reshape(len(found), self.width)
 
     def blocks(self, places: Sequence[int]) -> np.ndarray:
         found = [np.frombuffer(row["block"], np.uint8) for row in self._rows(places, ["block"])]

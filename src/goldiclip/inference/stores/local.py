@@ -28,6 +28,7 @@ from goldiclip.inference.stores import Row
 from goldiclip.inference.stores.nearest import Nearest
 
 SEGMENT_AFTER_COMPACTION = 1_024
+FIELDS_KEPT = 16
 
 
 class LocalStore:
@@ -110,10 +111,8 @@ class LocalStore:
             live = np.flatnonzero(self._live_mask())
             for first in range(0, len(live), SEGMENT_AFTER_COMPACTION):
                 places = live[first : first + SEGMENT_AFTER_COMPACTION].tolist()
-                rows = [
-                    Row(record.pop("id"), self.vector(place), block.tobytes(), record)
-                    for place, block, record in zip(places, self.blocks(places), self.records(places))
-                ]
+                kept = zip(self.vectors(places), self.blocks(places), self.records(places))
+                rows = [Row(record.pop("id"), vector, block.tobytes(), record) for vector, block, record in kept]
                 _write_segment(following / f"{first // SEGMENT_AFTER_COMPACTION:06d}", rows, self.block_bytes)
             replace_durably(self.folder / "current", following.name.encode())
             for old in self.folder.glob("generation-*"):
@@ -165,14 +164,17 @@ class LocalStore:
 
     def _field(self, key: str) -> tuple[np.ndarray, dict[str, int]]:
         """What every record says of one key: (places,) numbers, and which number stands for which value."""
-        if key not in self._fields:
-            names: dict[str, int] = {}
-            codes = np.full(self.num_places, -1, dtype=np.int32)
-            for place, record in self._every_record():
-                if key in record:
-                    codes[place] = names.setdefault(str(record[key]), len(names))
-            self._fields[key] = codes, names
-        return self._fields[key]
+        if known := self._fields.get(key):
+            return known
+        names: dict[str, int] = {}
+        codes = np.full(self.num_places, -1, dtype=np.int32)
+        for place, record in self._every_record():
+            if key in record:
+                codes[place] = names.setdefault(str(record[key]), len(names))
+        while len(self._fields) >= FIELDS_KEPT:  # whoever asks chooses the keys
+            self._fields.popitem()
+        self._fields[key] = codes, names
+        return codes, names
 
     @cached_property
     def _nearest(self) -> Nearest:
@@ -193,8 +195,9 @@ class LocalStore:
             raise KeyError(f"{id!r} is not in the index")
         return self._places[id]
 
-    def vector(self, place: int) -> np.ndarray:
-        return self._vectors(place, place + 1)[0]
+    def vectors(self, places: Sequence[int]) -> np.ndarray:
+        found = [self._vectors(place, place + 1) for place in places]
+        return np.concatenate(found) if found else self._vectors(0, 0)
 
     def blocks(self, places: Sequence[int]) -> np.ndarray:
         found = np.empty((len(places), self.block_bytes), dtype=np.uint8)

@@ -24,6 +24,8 @@ FLAT_UP_TO = 100_000
 LEARN_FROM = 20_000
 CANDIDATES = 20  # for each row wanted, at least 4,096
 AT_ONCE = 65_536
+# Of the rows, that may be found: below this, comparing those one by one is the quicker way.
+MOSTLY = 0.5
 
 # The vectors (n, D) float16 of rows start..stop.
 Rows = Callable[[int, int], np.ndarray]
@@ -49,14 +51,14 @@ class Nearest:
         query = vector.astype(np.float32)
         if self.flat is None:
             return self._plain(query, count, allowed)
-        if self.coarse is not None and allowed is None:
-            return self._in_two_steps(query, count)
+        if self.coarse is not None and (found := self._in_two_steps(query, count, allowed)):
+            return found
         faiss: Any = importlib.import_module("faiss")
         bits = None if allowed is None else np.packbits(allowed, bitorder="little")
         selector = None if bits is None else faiss.IDSelectorBitmap(bits)
         scores, places = self.flat.search(query[None], count, params=faiss.SearchParameters(sel=selector))
-        found = places[0] >= 0
-        return places[0][found], scores[0][found]
+        is_found = places[0] >= 0
+        return places[0][is_found], scores[0][is_found]
 
     def _plain(self, query: np.ndarray, count: int, allowed: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         scores = self.plain @ query
@@ -64,12 +66,22 @@ class Nearest:
         best = np.argsort(-scores[places], kind="stable")[:count]
         return places[best], scores[places[best]]
 
-    def _in_two_steps(self, query: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def _in_two_steps(
+        self, query: np.ndarray, count: int, allowed: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Where a few rows are not allowed, as after deletions, more are looked for; None where that was not enough."""
+        share = 1.0 if allowed is None else float(allowed.mean())
+        if share < MOSTLY:
+            return None
         faiss: Any = importlib.import_module("faiss")
-        factor = max(CANDIDATES, 4_096 / count)
+        wider = min(self.num_rows, count if allowed is None else round(1.5 * count / share) + 8)
+        factor = max(CANDIDATES, 4_096 / wider)
         both = faiss.IndexRefine(self.coarse, self.flat)
-        scores, places = both.search(query[None], count, params=faiss.IndexRefineSearchParameters(k_factor=factor))
-        return places[0], scores[0]
+        scores, places = both.search(query[None], wider, params=faiss.IndexRefineSearchParameters(k_factor=factor))
+        if allowed is None:
+            return places[0], scores[0]
+        is_allowed = np.flatnonzero(allowed[places[0]])[:count]
+        return (places[0][is_allowed], scores[0][is_allowed]) if len(is_allowed) == count else None
 
     # --- files ------------------------------------------------------------------------------------------------------
 
