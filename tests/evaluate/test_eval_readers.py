@@ -162,6 +162,17 @@ def test_retvqa_has_five_kinds_of_the_test_split(root: Path) -> None:
     assert {Path(found.pictures[place]).stem for place in found.relevant[2]} == {"1002", "1003"}
 
 
+def test_an_average_over_fewer_than_five_kinds_is_named(root: Path, tmp_path: Path) -> None:
+    assert read("retvqa", root).deviations == ()
+    WRITERS["retvqa"](tmp_path)
+    path = tmp_path / "retvqa/retvqa_release_v1.json"
+    found = json.loads(path.read_text())
+    del found["3"]
+    path.write_text(json.dumps(found))
+    (said,) = read("retvqa", tmp_path).deviations
+    assert said.startswith("no question of the kind shape: the average is over the others")
+
+
 def test_an_unknown_kind_of_question_is_said(tmp_path: Path) -> None:
     write_image(tmp_path / "retvqa/VG_100K/1.jpg")
     entry = {"question": "?", "q_type": "mood", "split": "test", "pos_imgs": [1], "neg_imgs": []}

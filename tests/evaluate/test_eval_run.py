@@ -15,10 +15,11 @@ from set_layouts import WRITERS, write_all, write_csv, write_image
 
 from goldiclip.cli import main
 from goldiclip.config import Config, ConfigError, to_yaml
-from goldiclip.evaluate.compare import summary
-from goldiclip.evaluate.datasets import READERS
-from goldiclip.evaluate.problems import BadData
+from goldiclip.evaluate.compare import against_paper, summary
+from goldiclip.evaluate.datasets import READERS, benchmarks, partial
+from goldiclip.evaluate.problems import BadData, Problems
 from goldiclip.evaluate.results import as_markdown, read_results
+from goldiclip.evaluate.rows import annotation_hash
 from goldiclip.evaluate.run import Options, evaluate
 from goldiclip.inference.engine import Engine
 from goldiclip.inference.load import load_engine, weights_hash
@@ -72,6 +73,31 @@ def test_the_annotation_hash_is_that_of_the_file(engine: Engine, tmp_path: Path)
     row = evaluate(engine, tmp_path, Options(only=("coco",)), say=lambda _: None).rows[0]
     file = tmp_path / "coco/annotations/captions_val2017.json"
     assert row.annotations == hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("dci", "dci/densely_captioned_images/annotations/sa_3.json"), ("flowers", "flowers-102/imagelabels.mat")],
+)
+def test_another_caption_or_label_is_another_hash(name: str, file: str, tmp_path: Path) -> None:
+    WRITERS[name](tmp_path)
+    home = benchmarks()[name].find(tmp_path)
+    assert home is not None
+    items = READERS[name](home, Problems(strict=True))
+    before = annotation_hash(items)
+    (tmp_path / file).write_bytes((tmp_path / file).read_bytes() + b" ")
+    assert annotation_hash(items) != before
+
+
+def test_a_part_of_a_set_is_not_taken_for_the_whole(engine: Engine, tmp_path: Path) -> None:
+    """Few images are easily found: beside the paper's number of all of them the table says so."""
+    WRITERS["coco"](tmp_path)
+    results = evaluate(engine, tmp_path, Options(only=("coco",)), say=lambda _: None)
+    assert results.rows[0].deviations[:2] == ("3 images (published: 5,000)", "16 texts (published: 25,014)")
+    (table,) = against_paper(results)
+    assert table.notes.count("coco: 3 images (published: 5,000)") == 1
+    assert partial("coco", {"images": 5_000, "texts": 25_014, "truncated_texts": 9}) == ()
+    assert partial("mine", {"images": 3}) == ()
 
 
 def test_what_is_missing_is_named_with_its_source(engine: Engine, tmp_path: Path) -> None:

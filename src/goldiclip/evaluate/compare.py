@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from goldiclip.evaluate.datasets import partial
 from goldiclip.evaluate.paper import Column, PaperTable, corrections, paper_tables, require_method
 from goldiclip.evaluate.results import Results, Row, counted, read_results
 
@@ -102,6 +103,8 @@ def _beside(results: Results, table: PaperTable, method: str, data: str) -> Tabl
     rows = [(f"{row.method} {row.data}", _plain(row.values, shown)) for row in table.rows]
     rows.append((_name(results), tuple(_cell(ours[place], rival.values[place]) for place in shown)))
     notes = [f"differences to {method} {data}", *(note for note in corrections() if note.startswith(table.name))]
+    measured = [row for row in ours if row]
+    notes += dict.fromkeys(f"{row.set}: {less}" for row in measured for less in partial(row.set, row.counts))
     agnostic = [_measured(results, replace(table.columns[place], mode="ta")) for place in shown]
     if any(row and row is not ours[place] for place, row in zip(shown, agnostic)):
         own = table.row(f"{method} ta", data)

@@ -15,7 +15,7 @@ import torch
 
 from goldiclip.config import ConfigError
 from goldiclip.evaluate.classification import classification
-from goldiclip.evaluate.datasets import READERS, benchmarks
+from goldiclip.evaluate.datasets import READERS, benchmarks, partial
 from goldiclip.evaluate.datasets.custom import read_custom
 from goldiclip.evaluate.datasets.items import Gallery, Items, Labelled, Masked, Questions
 from goldiclip.evaluate.datasets.segments import space
@@ -99,7 +99,8 @@ def _measure_into(
     say(f"{name}: {len(items.pictures):,} images")
     overlays = out / "overlays" / name if out and options.overlays else None
     rows, details = as_rows(name, items, measure(engine, items, options, overlays, ranks, problems), results)
-    rows = [replace(row, deviations=(*items.deviations, *deviations(engine, items, options))) for row in rows]
+    deviating = (*items.deviations, *deviations(engine, items, options))
+    rows = [replace(row, deviations=(*partial(name, row.counts), *deviating)) for row in rows]
     results.rows += rows
     results.details |= {name: details} if details else {}
     results.problems |= {name: problems.of_all()} if problems.of_all() else {}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -60,6 +60,7 @@ class Benchmark:
     homes: tuple[str, ...]
     marker: tuple[str, ...]
     layout: str
+    holds: Mapping[str, int] = field(default_factory=dict)  # images and texts of the whole of it
 
     def find(self, root: Path) -> Path | None:
         """The set's own folder under `root`, when it is there."""
@@ -76,3 +77,13 @@ def benchmarks() -> dict[str, Benchmark]:
         name: Benchmark(**{**entry, "homes": tuple(entry["homes"]), "marker": tuple(entry["marker"])})
         for name, entry in found.items()
     }
+
+
+def partial(name: str, counts: Mapping[str, int]) -> tuple[str, ...]:
+    """Where what was measured is not the whole of a set: a smaller gallery is an easier one."""
+    whole = benchmarks()[name].holds if name in benchmarks() else {}
+    return tuple(
+        f"{counts[what]:,} {what} (published: {count:,})"
+        for what, count in whole.items()
+        if counts.get(what, count) != count
+    )

@@ -123,17 +123,19 @@ def dci(home: Path, problems: Problems) -> Gallery:
     annotation = base / "splits.json"
     builder = GalleryBuilder(annotation, problems)
     names = [name for split in read_json(annotation).values() for name in split]
+    files = []
     for name in names:
         file = base / "annotations" / name
         if not file.is_file():
             problems.add("bad entry", annotation, name, f"names {file}, which is not there")
             continue
+        files.append(file)
         for _, entry in entries(
             [read_json(file)], file, {"image": str, "short_caption": str, "extra_caption": str}, problems
         ):
             text = f"{entry['short_caption']}\n{entry['extra_caption']}"
             builder.add(name, base / "photos" / entry["image"], [". ".join(split_sentences(text))])
-    return builder.gallery("train + valid + test")
+    return builder.gallery("train + valid + test", annotations=[annotation, *files])
 
 
 def urban1k(home: Path, problems: Problems) -> Gallery:

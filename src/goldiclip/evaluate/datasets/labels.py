@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,8 @@ def flowers(home: Path, problems: Problems) -> Labelled:
     images = [int(image) for image in np.atleast_1d(_mat(listing)["tstid"]).ravel()]
     rows = [(home / f"jpg/image_{image:05d}.jpg", int(labels[image - 1]) - 1, image) for image in images]
     names = [FLOWERS.get(name, name) for name in Flowers102.classes]
-    return _of_files("test", listing, rows, names, "flowers", problems)
+    found = _of_files("test", listing, rows, names, "flowers", problems)
+    return replace(found, annotations=(listing, home / "imagelabels.mat"))
 
 
 def imagenet(home: Path, problems: Problems) -> Labelled:
