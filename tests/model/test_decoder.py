@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.testing import assert_close
 
 from goldiclip.model.decoder import Decoder, VocabularyHead
+from goldiclip.model.layers import DecoderBlock, Rows
 
 LENGTHS = torch.tensor([3, 1, 5])
 OWNER = torch.tensor([1, 0, 1])
@@ -27,6 +29,31 @@ def tokens() -> Tensor:
 @pytest.fixture
 def memory() -> Tensor:
     return torch.randn(2, 4, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+
+
+def test_a_layer_is_torchs_over_a_normalised_memory(tokens, memory):
+    """Pre-norm: self-attention, cross-attention, MLP; of one text and one image, padding and packing aside."""
+    ours = DecoderBlock(16, 4).double()
+    twin = nn.TransformerDecoderLayer(16, 4, 64, 0.0, F.gelu, batch_first=True, norm_first=True, dtype=torch.float64)
+    for parameter in ours.parameters():  # norms and biases too, so that leaving one out shows
+        nn.init.normal_(parameter, std=0.4)
+    names = {
+        "attn.qkv.": "self_attn.in_proj_",
+        "attn.proj.": "self_attn.out_proj.",
+        "cross.proj.": "multihead_attn.out_proj.",
+    }
+    names |= {"mlp.fc1.": "linear1.", "mlp.fc2.": "linear2."} | {f"norm{i}.": f"norm{i}." for i in (1, 2, 3)}
+    state = {
+        theirs + end: ours.get_parameter(name + end) for name, theirs in names.items() for end in ("weight", "bias")
+    }
+    for end in ("weight", "bias"):
+        parts = [ours.get_parameter(f"cross.{name}.{end}") for name in ("q", "kv")]
+        state[f"multihead_attn.in_proj_{end}"] = torch.cat(parts)
+    twin.load_state_dict(state)
+    rows = Rows.of(torch.tensor([9]), 9, 9)
+    is_later = torch.ones(9, 9, dtype=torch.bool).triu(1)
+    expected = twin(tokens[None], ours.norm_memory(memory[:1]), tgt_mask=is_later)
+    assert_close(ours(tokens, memory[:1], rows, rows), expected[0])
 
 
 def test_packed_equals_one_by_one(decoder, tokens, memory):

@@ -80,6 +80,18 @@ def test_tensors_reveal_all_sizes_but_heads_and_activation():
         from_open_clip(theirs().state_dict(), vision_heads=5, text_heads=2)
 
 
+def test_the_papers_towers_are_open_clips_vit_b_16():
+    """By names and shapes alone: no memory is taken. A local view of 96 px has 36 patches, a global one 196."""
+    with torch.device("meta"):
+        ours = from_open_clip(CLIP(**open_clip.get_model_config("ViT-B-16")), show=quietly)
+        paper = GoldiCLIP(replace(Model(), pooling_heads=0, decoder_depth=0))
+        sizes = [paper.encode_image(torch.empty(1, 3, side, side)).keys.shape for side in (96, 224)]
+    assert sizes == [(1, 36, 512), (1, 196, 512)]
+    assert {name: part.shape for name, part in ours.named_parameters()} == {
+        name: part.shape for name, part in paper.named_parameters()
+    }
+
+
 def test_softmax_trained_weights_have_no_bias_and_that_is_said():
     model = theirs(init_logit_bias=None).float()
     reports: list[Report] = []
@@ -178,16 +190,20 @@ def test_files_and_wrappers_change_nothing(tmp_path, name, prefix):
 
 
 class Trap:
-    """Unpickling this would call it."""
+    """Unpickling this would write a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def __reduce__(self) -> Any:
-        return (Path.write_text, (Path("/nonexistent-directory/caught"), "code ran"))
+        return (Path.write_text, (self.path, "code ran"))
 
 
 def test_a_file_that_carries_code_is_refused_unread(tmp_path):
-    torch.save({"state_dict": {"a": torch.zeros(1)}, "trap": Trap()}, tmp_path / "bad.pt")
+    torch.save({"state_dict": {"a": torch.zeros(1)}, "trap": Trap(tmp_path / "caught")}, tmp_path / "bad.pt")
     with pytest.raises(WeightsError, match=r"bad\.pt: not a file of plain tensors"):
         read_weights(tmp_path / "bad.pt")
+    assert not (tmp_path / "caught").exists()
 
 
 def test_files_that_are_not_weights_are_refused(tmp_path):
