@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,9 @@ def test_every_command_explains_itself(words: list[str], capsys: pytest.CaptureF
     with pytest.raises(SystemExit) as end:
         main([*words, "--help"])
     assert end.value.code == 0
-    assert len(capsys.readouterr().out.splitlines()) > 3
+    printed = capsys.readouterr().out
+    assert len(printed.splitlines()) > 3
+    assert not re.search(r"\(default: (None|'')?\s*\)", printed)
 
 
 def test_the_list_of_commands_names_them_all(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,6 +40,13 @@ def test_the_list_of_commands_names_them_all(capsys: pytest.CaptureFixture[str])
     [
         (["config", "cc3n"], "cc3m"),
         (["config", "tiny", "optim.lrr=1"], "optim.lr"),
+        (["trian"], "goldiclip trian is no command; nearest: train; there are demo, "),
+        (["shards", "chek"], "goldiclip shards chek is no command; nearest: check; there are check, stats, show"),
+        (["caption", "--encoder", "runs/none"], "caption: name a picture"),
+        (["heatmap", "a.jpg", "--encoder", "runs/none"], "heatmap: name a phrase"),
+        (["segment", "a.jpg", "--encoder", "runs/none"], "segment: name two classes"),
+        (["search"], "search: say what to look for"),
+        (["caption", "none.jpg", "--encoder", "none/"], "none/: no such folder"),
     ],
 )
 def test_a_mistake_is_a_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,6 +54,25 @@ def test_a_mistake_is_a_line(words: list[str], said: str, capsys: pytest.Capture
     printed = capsys.readouterr().err
     assert said in printed
     assert "Traceback" not in printed
+
+
+@pytest.mark.parametrize("words", [[], ["shards"], ["prepare"]], ids=" ".join)
+def test_without_a_command_one_sees_which_there_are(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 0
+    assert f"usage: {' '.join(['goldiclip', *words])}" in capsys.readouterr().out
+
+
+def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("goldiclip 0.")
+
+
+def test_a_file_in_the_way_is_named_without_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").write_text("")
+    assert main(["demo", "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == f"goldiclip: {tmp_path / 'out'}: File exists\n"
 
 
 def test_settings_may_stand_behind_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import re
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import tyro
 from tyro.conf import Positional
@@ -68,7 +71,7 @@ def train(
     requeue: bool = False,
     dry_run: bool = False,
 ) -> None:
-    """Train: `goldiclip train demo data.train=scenes/train/*.tar --out runs/first`.
+    """Train: `goldiclip train demo data.train="scenes/train/*.tar" --out runs/first`.
 
     Args:
         recipe: A recipe's name, or a config.yaml. With --resume it may be left out.
@@ -417,6 +420,8 @@ def search(
     """
     from goldiclip.inference.command import open_index, parse_where, show_hits
 
+    if not query and image is None:
+        raise ConfigError("search: say what to look for, in words or with --image")
     found = open_index(index, encoder, device)
     print(show_hits(found.search(query or None, k, image=image, shortlist=shortlist, where=parse_where(where))))
 
@@ -475,6 +480,8 @@ def heatmap(
     from goldiclip.inference.command import engine
     from goldiclip.inference.heatmap import draw_phrases, phrase_maps
 
+    if not phrases:
+        raise ConfigError("heatmap: name a phrase or several after the picture")
     draw_phrases(image, phrase_maps(engine(encoder, device), image, phrases), title).save(out)
     print(out)
 
@@ -505,6 +512,8 @@ def segment(
     from goldiclip.inference.command import engine
     from goldiclip.inference.heatmap import draw_segments
 
+    if not classes:
+        raise ConfigError("segment: name two classes or more after the picture")
     found = engine(encoder, device).segment(image, classes, mode or None, short_side)
     draw_segments(image, found, title).save(out)
     for name, share in sorted(zip(found.names, found.shares), key=lambda pair: -pair[1]):
@@ -523,6 +532,8 @@ def caption(images: Positional[tuple[Path, ...]], *, encoder: str, beams: int = 
     """
     from goldiclip.inference.command import engine
 
+    if not images:
+        raise ConfigError("caption: name a picture or several")
     for image, said in zip(images, engine(encoder, device).caption(images, beams)):
         print(f"{said.confidence:6.1%}  {image}  {said.text}")
 
@@ -631,13 +642,19 @@ COMMANDS: dict[str, Callable[..., int | None] | dict[str, Callable[..., int | No
 def main(words: list[str] | None = None) -> int:
     """Run one command; what the user can mend is said in a line, without a traceback."""
     words = sys.argv[1:] if words is None else words
-    sys.argv[1:] = words  # results say which command made them, however it was called
     try:
-        return _dispatch(COMMANDS, settings_first(words), "goldiclip") or 0
+        if words == ["--version"]:
+            print(f"goldiclip {version('goldiclip')}")
+            return 0
+        return _dispatch(COMMANDS, settings_first(words), "goldiclip", __doc__ or "") or 0
     except BrokenPipeError:  # whoever was reading has seen enough
         sys.stdout = None
         return 0
-    except (ConfigError, FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError) as error:
+    except (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
+        is_systems = error.strerror and error.filename is not None
+        print(f"goldiclip: {f'{error.filename}: {error.strerror}' if is_systems else error}", file=sys.stderr)
+        return 2
+    except ConfigError as error:
         print(f"goldiclip: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -653,11 +670,32 @@ def settings_first(words: list[str]) -> list[str]:
     return [*words[:options], *late, *(word for word in words[options:] if word not in late)]
 
 
-def _dispatch(commands: Any, words: list[str], program: str) -> int | None:
-    if words and isinstance(commands.get(words[0]), dict):
-        return _dispatch(commands[words[0]], words[1:], f"{program} {words[0]}")
+def _dispatch(commands: Any, words: list[str], program: str, about: str) -> int | None:
+    words = words or ["--help"]
+    name = words[0]
+    if name not in commands and not name.startswith("-"):
+        near = difflib.get_close_matches(name, commands, n=3)
+        nearest = f"nearest: {', '.join(near)}; " if near else ""
+        raise ConfigError(f"{program} {name} is no command; {nearest}there are {', '.join(commands)}")
+    if isinstance(commands.get(name), dict):
+        group = commands[name]
+        return _dispatch(group, words[1:], f"{program} {name}", f"`{program} {name} COMMAND --help` says more of each.")
     listed = {name: _listing(name, item) if isinstance(item, dict) else item for name, item in commands.items()}
-    return tyro.extras.subcommand_cli_from_dict(listed, args=words, prog=program, description=__doc__, config=READABLE)
+    if name in commands:
+        _annotate(commands[name])
+    return tyro.extras.subcommand_cli_from_dict(listed, args=words, prog=program, description=about, config=READABLE)
+
+
+def _annotate(command: Callable[..., int | None]) -> None:
+    """In help: what may be left out has no value worth showing, and of what is needed one is enough."""
+    hints = get_type_hints(command, include_extras=True)
+    for name, parameter in inspect.signature(command).parameters.items():
+        is_needed = parameter.default is parameter.empty
+        if is_needed and "tuple[" in str(hints[name]):
+            hints[name] = Annotated[hints[name], tyro.conf.arg(help_behavior_hint="(one or more)")]
+        elif parameter.default in (None, "", ()):
+            hints[name] = Annotated[hints[name], tyro.conf.arg(help_behavior_hint="")]
+    command.__annotations__ = hints
 
 
 def _listing(name: str, group: dict[str, Callable[..., int | None]]) -> Callable[[], None]:
