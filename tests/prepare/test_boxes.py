@@ -94,6 +94,13 @@ def test_the_choice_keeps_its_promises_whatever_the_order(guesses: list[Region],
     assert choose(kept) == kept
 
 
+def test_a_detector_s_last_digits_decide_nothing() -> None:
+    whole, half = (1e-7, 0.0, 1.0, 1.0), (0.0, 0.25, 1.0, 0.5)
+    (kept,) = choose([region("a", half, 0.90000001), region("a", whole, 0.9)], BoxLimits(per_phrase=1))
+    assert kept.box == (0.0, 0.0, 1.0, 1.0)
+    assert choose([region("a", (0.300001, 0.1, 0.300003, 0.9), 0.9)]) == ()  # rounded, it has no area
+
+
 def test_overlap_by_hand() -> None:
     assert overlap((0, 0, 2, 2), (1, 0, 3, 2)) == pytest.approx(1 / 3)
     assert overlap((0, 0, 1, 1), (1, 1, 2, 2)) == 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import pickle
 import re
@@ -178,6 +179,72 @@ def test_each_image_gets_its_own_captions(
     assert len(seen) == NUM
 
 
+def hub_view_of_shards(tmp_path: Path) -> str:
+    """A webdataset as the hub shows it: a column for each file of a sample."""
+    rows: list[dict[str, Any]] = []
+    for number in range(NUM):
+        record = {"url": url(number), "sha256": sha256(picture(number)).hexdigest(), "status": "success"}
+        rows.append({"__key__": f"{number:09d}", "jpg": {"bytes": picture(number), "path": f"{number:09d}.jpg"}})
+        rows[-1] |= {"json": record, "txt": caption(number), "__url__": "hf://datasets/some/00000.tar"}
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "hub.parquet")
+    return str(tmp_path / "hub.parquet")
+
+
+def test_the_hub_s_view_of_shards_is_read_as_the_shards(tmp_path: Path) -> None:
+    report = join(units([hub_view_of_shards(tmp_path)]), None, tmp_path / "own", quiet=True)
+    assert (report.matched, captions_in(tmp_path / "own")["000000007"]) == (NUM, [("raw", caption(7))])
+    assert joined([str(tmp_path / "hub.parquet")], dreamlip_csv(tmp_path), tmp_path).matched == NUM
+    assert captions_in(tmp_path / "out")["000000007"][0] == ("raw", caption(7))
+
+
+def test_what_img2dataset_writes_beside_its_shards_is_a_table(tmp_path: Path) -> None:
+    folder = Path(img2dataset_shards(tmp_path))
+    for shard in range(2):
+        numbers = range(shard * 6, shard * 6 + 6)
+        rows = [{"url": url(n), "caption": caption(n), "key": f"{n:09d}", "status": "success"} for n in numbers]
+        pq.write_table(pa.Table.from_pylist(rows), folder / f"{shard:05d}.parquet")
+        (folder / f"{shard:05d}_stats.json").write_text('{"count": 6, "successes": 6, "status_dict": {"success": 6}}')
+    assert [path.name for path in tables_in([folder])] == ["00000.parquet", "00001.parquet"]
+    tables = tables_in([folder])
+    store = open_captions(tables, find_columns(tables[0]), tmp_path / "store", quiet=True)
+    assert join(units([str(folder)]), store, tmp_path / "out", quiet=True).matched == NUM
+    assert captions_in(tmp_path / "out")["000000007"] == [("raw", caption(7))]
+
+
+@pytest.mark.parametrize("by", ["name", "url"])
+def test_coco_meets_shards_that_know_only_where_images_came_from(by: Any, tmp_path: Path) -> None:
+    """Their keys are numbers of their own: the address says the file's name."""
+    assert joined([img2dataset_shards(tmp_path)], coco_json(tmp_path), tmp_path, by=by).matched == NUM
+    assert captions_in(tmp_path / "out")["000000007"] == [("raw", caption(7))]
+
+
+def test_a_resized_image_is_known_by_either_hash(tmp_path: Path) -> None:
+    """img2dataset's hash is of what it downloaded, not of what it stored."""
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    record = json.dumps({"sha256": "ab" * 32}).encode()
+    with tarfile.open(folder / "00000.tar", "w") as tar:
+        for name, payload in (("1.jpg", picture(1)), ("1.json", record), ("2.jpg", picture(2)), ("2.json", record)):
+            info = tarfile.TarInfo(name)
+            info.size = len(payload)
+            tar.addfile(info, BytesIO(payload))
+    for number, digest in enumerate(("ab" * 32, sha256(picture(2)).hexdigest())):
+        table = write_csv(tmp_path / f"{number}.csv", ["sha256", "caption"], [[digest, "Found"]])
+        store = open_captions([table], find_columns(table), tmp_path / f"store{number}", quiet=True)
+        report = join(units([str(folder)]), store, tmp_path / f"out{number}", limits=LENIENT, quiet=True)
+        assert report.matched == 2 - number
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "|", "\t"])
+def test_the_header_shows_what_parts_the_cells(delimiter: str, tmp_path: Path) -> None:
+    """Flickr30k's own table has bars, and blanks after them."""
+    lines = [f"{n}.jpg{delimiter} {time}{delimiter} {caption(n)}" for n in range(NUM) for time in range(2)]
+    header = f"\ufeffimage_name{delimiter} comment_number{delimiter} comment"
+    (tmp_path / "results.csv").write_text("\n".join([header, *lines]), encoding="utf-8")
+    assert joined([folder_of_images(tmp_path)], tmp_path / "results.csv", tmp_path).matched == NUM
+    assert captions_in(tmp_path / "out")["a/3"] == [("raw", caption(3))]
+
+
 def test_dreamlip_columns_keep_their_sources_and_their_line_breaks(tmp_path: Path) -> None:
     report = joined([img2dataset_shards(tmp_path)], dreamlip_csv(tmp_path), tmp_path)
     sample = Shards(str(tmp_path / "out"))[3]
@@ -304,9 +371,38 @@ def test_rows_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
     assert reading.counts == {"malformed row": 1, "row without key": 1, "row without caption": 1}
 
 
+def test_every_row_that_an_open_quote_swallows_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("goldiclip.prepare.tables.MAX_CELL_CHARACTERS", 100)
+    lines = ["image,caption", '0.jpg,"never closed', *(f"{number}.jpg,{caption(number)}" for number in range(1, 40))]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    reading = Reading()
+    rows = list(read_table(tmp_path / "t.csv", find_columns(tmp_path / "t.csv"), reading))
+    assert 30 < len(rows) < 40
+    assert len(rows) + reading.counts["malformed row"] == 40
+
+
+def test_rows_of_no_use_stop_the_join(tmp_path: Path) -> None:
+    rows = [[f"{number}.jpg", *["one", "too many"][: 1 + (number > 6)]] for number in range(NUM)]
+    table = write_csv(tmp_path / "t.csv", ["image", "caption"], rows)
+    with pytest.raises(ConfigError, match=r"malformed row: 41\.7%, 20% may be; .* --max-absent"):
+        joined([folder_of_images(tmp_path)], table, tmp_path, JoinLimits(repeated=1.0))
+
+
+def test_images_that_are_left_out_stop_the_join(tmp_path: Path) -> None:
+    folder = Path(folder_of_images(tmp_path))
+    for number in range(0, 8, 2):
+        (folder / "b" / f"{number}.jpg").write_bytes(b"<html>404</html>")
+    with pytest.raises(ConfigError, match=r"images left out: undecodable image: 33\.3%, 10% may be"):
+        joined([str(folder)], flickr_csv(tmp_path), tmp_path, JoinLimits())
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
+        ("t.parquet", b"PAR1 and no more", "t.parquet: "),
+        ("t.csv.gz", b"image,caption\n", "broken after 0 rows"),
+        ("t.json", b'{"images": [1], "annotations": [2]}', "expected COCO's captions"),
+        ("t.json", b'{"images": [{"file_name": "a"}], "annotations": [{"caption": "x"}]}', "no rows"),
         ("t.csv", b"", "no rows"),
         ("t.json", b"{not json", "not JSON"),
         ("t.json", b'{"a": 1}', "expected COCO's captions"),
@@ -317,6 +413,16 @@ def test_what_is_no_table_is_said(name: str, content: bytes, said: str, tmp_path
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=said):
         find_columns(tmp_path / name)
+    if name.endswith(".parquet"):
+        with pytest.raises(ConfigError, match=said):
+            units([str(tmp_path / name)])
+
+
+def test_a_table_that_ends_in_the_middle_is_said(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv.gz"
+    table.write_bytes(gzip.compress(b"image,caption\n" + b"1.jpg,x\n" * 99)[:-9])
+    with pytest.raises(ConfigError, match=r"t\.csv\.gz: broken after \d+ rows .*; fetch it anew"):
+        list(read_table(table, find_columns(table), Reading()))
 
 
 def test_missing_tables_and_images_are_said(tmp_path: Path) -> None:

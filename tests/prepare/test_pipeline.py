@@ -334,6 +334,19 @@ def test_progress_is_said_with_rate_and_time_left(
     assert "96 of 96 samples" in lines[-1]
 
 
+def test_what_was_done_before_is_no_part_of_the_rate(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "marks").mkdir()
+    stages = (*STAGES[:1], DieOnce("0030", tmp_path / "marks", times=99))
+    with pytest.raises(ConfigError, match="samples 16 to 32"):
+        run(corpus, tmp_path / "out", stages, workers=1)
+    for number in range(99):
+        (tmp_path / "marks" / f"died-{number}").touch()
+    annotate(Shards(str(corpus)), Job(tmp_path / "out", stages, 16))
+    assert "annotating: 80 of 80 samples" in capsys.readouterr().err.splitlines()[-1]
+
+
 # --- memory of what is read -----------------------------------------------------------------------------------------
 
 

@@ -145,7 +145,7 @@ MISTAKES = [
     (["join", "few", "--captions", "other.csv", "--out", "o"], "images without captions (the wrong --by?): 100.0%"),
     (["join", "few", "--captions", "other.csv", "--caption-columns", "caption", "--out", "o"], "NAME=SOURCE"),
     (["join", "few", "--key-column", "image", "--out", "o"], "say which with --captions"),
-    (["join", "files", "--out", "o"], "images without captions (the wrong --by?): 100.0%"),
+    (["join", "files", "--out", "o"], "images without captions (a table is given by --captions): 100.0%"),
     (["join", "few", "--out", "o", "--max-missing", "3"], "--max-missing is 3; expected 0 to 1"),
     (["join", "few", "--out", "o", "--per-shard", "0"], "--per-shard is 0"),
     (["check", "nowhere"], "nowhere: no such shard"),

@@ -11,6 +11,7 @@ import pytest
 
 from goldiclip.config import ConfigError
 from goldiclip.prepare.questions import prompt_for, read_questions
+from goldiclip.prepare.stages import Questions, mark_of
 from goldiclip.prepare.writers import KEY_VARIABLE, ModelWriter, ServerWriter, writer
 
 pytest.importorskip("httpx")
@@ -149,3 +150,9 @@ def test_a_writer_is_named_by_address_and_model() -> None:
     assert (source.url, source.name) == ("http://127.0.0.1:8000/v1", "phi")
     with pytest.raises(ConfigError, match="#MODEL"):
         writer("http://127.0.0.1:8000/v1")
+
+
+def test_a_server_that_moved_is_the_same_writer() -> None:
+    """A job of a cluster listens elsewhere every day: what it answered yesterday still holds."""
+    here, there, other = (Questions(f"http://{name}") for name in ("a:1/v1#phi", "b:2/v1#phi", "a:1/v1#qwen"))
+    assert mark_of(here) == mark_of(there) != mark_of(other)

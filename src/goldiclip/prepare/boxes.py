@@ -71,14 +71,14 @@ def regions_of(boxes: Tensor, scores: Tensor, phrases: Sequence[str], min_score:
 
 
 def choose(regions: Iterable[Region], limits: BoxLimits = DEFAULT) -> tuple[Region, ...]:
-    """The regions worth keeping: per phrase the best that overlap little, then the best of the image; rounded.
+    """The regions worth keeping, rounded: per phrase the best that overlap little, then the best of the image.
 
     Every phrase keeps its best box before any gets its second.
     """
     by_phrase: dict[str, list[Region]] = {}
-    for region in sorted(regions, key=_by_score):
+    for region in sorted(map(_rounded, regions), key=_by_score):
         kept = by_phrase.setdefault(region.phrase, [])
-        if region.score < limits.min_score or len(kept) >= limits.per_phrase:
+        if region.score < limits.min_score or len(kept) >= limits.per_phrase or not _area(region.box) > 0:
             continue
         if all(overlap(region.box, other.box) <= limits.max_overlap for other in kept):
             kept.append(region)
@@ -86,7 +86,7 @@ def choose(regions: Iterable[Region], limits: BoxLimits = DEFAULT) -> tuple[Regi
         ((rank, *_by_score(region), region) for kept in by_phrase.values() for rank, region in enumerate(kept)),
         key=lambda item: item[:-1],
     )
-    return tuple(_rounded(item[-1]) for item in ranked[: limits.per_image])
+    return tuple(item[-1] for item in ranked[: limits.per_image])
 
 
 def overlap(one: Sequence[float], other: Sequence[float]) -> float:
@@ -104,10 +104,10 @@ def _area(box: Sequence[float]) -> float:
 
 
 def _by_score(region: Region) -> tuple[float, str, tuple[float, ...]]:
-    return -round(region.score, 4), region.phrase, region.box
+    return -region.score, region.phrase, region.box
 
 
 def _rounded(region: Region) -> Region:
-    """Five decimals are a tenth of a pixel at 10,000: rounding keeps a detector's last bits out of the shard."""
+    """Five decimals are a tenth of a pixel at 10,000: rounded first, a detector's last bits decide nothing."""
     x0, y0, x1, y1 = (round(corner, 5) for corner in region.box)
     return Region(region.phrase, (x0, y0, x1, y1), region.sentence, round(region.score, 4))

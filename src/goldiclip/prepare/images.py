@@ -182,11 +182,11 @@ class ParquetUnit:
         return (*_stamp(self.path), *self.groups)
 
     def images(self) -> Iterator[Image | BadSample]:
-        file = parquet().ParquetFile(self.path)
+        file = open_parquet(self.path)
         column, is_path = _image_column(self.path, file.schema_arrow.names)
         number = self.first_row
         for batch in file.iter_batches(batch_size=64, row_groups=list(self.groups)):
-            for row in batch.to_pylist():
+            for row in map(with_record, batch.to_pylist()):
                 yield self._image(row.pop(column), is_path, row, number)
                 number += 1
 
@@ -206,7 +206,7 @@ class ParquetUnit:
 def _parquet_units(paths: Sequence[Path], per_shard: int) -> list[Unit]:
     found: list[Unit] = []
     for path in paths:
-        about = parquet().ParquetFile(path).metadata
+        about = open_parquet(path).metadata
         groups: list[int] = []
         rows = first = 0
         for number in range(about.num_row_groups):
@@ -220,7 +220,7 @@ def _parquet_units(paths: Sequence[Path], per_shard: int) -> list[Unit]:
 
 def _image_column(path: Path, names: Sequence[str]) -> tuple[str, bool]:
     """The column with images, and whether it holds paths rather than bytes."""
-    kinds = {field.name: str(field.type) for field in parquet().read_schema(path)}
+    kinds = {field.name: str(field.type) for field in open_parquet(path).schema_arrow}
     for name in _IMAGE_COLUMNS:
         if name in names and "binary" in kinds[name]:
             return name, False
@@ -248,9 +248,21 @@ def _stamp(path: Path) -> tuple[object, ...]:
     return str(path), status.st_size, status.st_mtime_ns
 
 
-def parquet() -> Any:
+def with_record(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as the hub shows a tar's sample, with what its KEY.json and KEY.txt said among the columns."""
+    record = row.pop("json", None)
+    row = {**record, **row} if isinstance(record, Mapping) else row
+    if "txt" in row and not row.get("caption"):
+        row["caption"] = row.pop("txt")
+    return row
+
+
+def open_parquet(path: Path) -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
         raise ConfigError("parquet needs pyarrow: pip install 'goldiclip[prepare]'") from error
-    return pyarrow.parquet
+    try:
+        return pyarrow.parquet.ParquetFile(path)
+    except pyarrow.ArrowInvalid as error:
+        raise ConfigError(f"{path}: {error}") from error

@@ -32,6 +32,7 @@ from goldiclip.prepare.store import CaptionStore, build_store
 from goldiclip.prepare.tables import By, Captions, Columns, Reading, normal_key, read_table
 from goldiclip.types import Sample
 
+NO_CAPTION = f"{LEFT_OUT}no caption"
 MIN_IMAGES = 1_000
 ROWS_AT_ONCE = 4_096
 
@@ -41,9 +42,9 @@ class JoinLimits:
     """Shares above which a join stops."""
 
     missing: float = 0.1
-    """Images without captions."""
+    """Images without captions, or left out for any one reason."""
     absent: float = 0.2
-    """Captions that are NaN, null or empty, in any one column."""
+    """Captions that are NaN, null or empty, in any one column; rows of no use for any one reason."""
     suspicious: float = 0.05
     """Images with any one doubt about their captions."""
     repeated: float = 0.05
@@ -59,6 +60,7 @@ class JoinReport:
     rows: int = 0
     unused: int = 0
     counts: Counter[str] = field(default_factory=Counter)
+    of_rows: Counter[str] = field(default_factory=Counter)
     absent: Mapping[str, int] = field(default_factory=dict)
     repeated: tuple[str, float] = ("", 0.0)
 
@@ -110,7 +112,7 @@ def join(
     report = JoinReport(rows=len(store) if store else 0)
     if store:
         report.absent, report.repeated = store.about["absent"], tuple(store.about["repeated"])
-        report.rows = store.about["rows"]
+        report.rows, report.of_rows = store.about["rows"], Counter(store.about["counts"])
         _check_table(report, limits)
     work = partial(_join_unit, keep_unmatched=keep_unmatched)
     with Meter("joining", len(units), unit="shards", quiet=quiet) as meter:
@@ -143,15 +145,22 @@ def _refuse_onto_itself(units: Sequence[Unit], out: Path) -> None:
 def _check_table(report: JoinReport, limits: JoinLimits) -> None:
     for column, count in report.absent.items():
         _stop_above(limits.absent, count / max(report.rows, 1), f"column {column!r} holds no caption", "--max-absent")
+    for reason, count in report.of_rows.items():
+        _stop_above(
+            limits.absent, count / max(report.rows + report.of_rows["malformed row"], 1), reason, "--max-absent"
+        )
     text, share = report.repeated
     _stop_above(limits.repeated, share, f"one caption is repeated: {text[:80]!r}", "--max-repeated")
 
 
 def check(report: JoinReport, limits: JoinLimits) -> None:
     """Stop where a share is above its limit, and say which."""
-    missing = report.counts["image without captions"] + report.counts[f"{LEFT_OUT}no caption"]
-    _stop_above(limits.missing, report.share(missing), "images without captions (the wrong --by?)", "--max-missing")
+    missing = report.counts["image without captions"] + report.counts[NO_CAPTION]
+    why = "the wrong --by?" if report.rows else "a table is given by --captions"
+    _stop_above(limits.missing, report.share(missing), f"images without captions ({why})", "--max-missing")
     for reason, count in report.counts.items():
+        if reason.startswith(LEFT_OUT):
+            _stop_above(limits.missing, report.share(count), f"images {reason}", "--max-missing")
         if reason.startswith("suspicious: "):
             _stop_above(limits.suspicious, count / max(report.matched, 1), reason, "--max-suspicious")
 
@@ -227,7 +236,8 @@ def _joined(image: Image, store: CaptionStore | None, keep_unmatched: bool, coun
     image_size(image.data)  # a header that is no image's raises
     record = dict(image.record)
     if store is not None:
-        rows = store.find(_name_of(image, store.about["by"]))
+        names = map(partial(normal_key, store.about["by"]), _names_of(image, store.about["by"]))
+        rows = next(filter(None, map(store.find, filter(None, names))), [])
         if not rows and not keep_unmatched:
             counts["image without captions"] += 1
             return None
@@ -237,16 +247,20 @@ def _joined(image: Image, store: CaptionStore | None, keep_unmatched: bool, coun
     return read_sample(image.key, image.data, finite(record), "")
 
 
-def _name_of(image: Image, by: By) -> str:
-    """How the image is called in the table's way."""
+def _names_of(image: Image, by: By) -> Iterator[Any]:
+    """How the image may be called in the table's way: as it came first, then as it lies here."""
     record = image.record
     if by == "sha256":
-        return normal_key(by, record.get("sha256") or hashlib.sha256(image.data).hexdigest())
-    if by == "url":
-        return normal_key(by, record.get("url") or record.get("coco_url"))
-    if by == "name":
-        return normal_key(by, image.name or record.get("file_name"))
-    return normal_key(by, record.get("key") or image.key)
+        yield record.get("sha256")  # img2dataset's, of what it downloaded
+        yield hashlib.sha256(image.data).hexdigest()
+    elif by == "url":
+        yield record.get("url") or record.get("coco_url")
+    elif by == "name":
+        yield record.get("file_name")
+        yield image.name
+        yield str(record.get("url") or "").partition("?")[0]
+    else:
+        yield record.get("key") or image.key
 
 
 def _merged(rows: Sequence[Captions], counts: Counter[str]) -> Captions:

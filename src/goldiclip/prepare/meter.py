@@ -33,6 +33,12 @@ class Meter:
         elif not self.quiet and kind is None:
             self._say({})
 
+    def spare(self, amount: int) -> None:
+        """So many were done before: they are neither left to do nor part of the rate."""
+        self.total -= amount
+        if self._bar is not None:
+            self._bar.update(0, total=self.total)
+
     def reach(self, done: int, counts: Mapping[str, int]) -> None:
         """As far as this."""
         self.advance(done - self.done, counts)

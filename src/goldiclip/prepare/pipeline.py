@@ -111,7 +111,8 @@ class Progress:
         blocks = plan.blocks(self.job.block)
         missing = [block for block in blocks if not is_stored(block)]
         self.open[plan.shard] = len(missing)
-        self._advance(sum(map(len, blocks)) - sum(map(len, missing)))
+        if self.meter:
+            self.meter.spare(sum(map(len, blocks)) - sum(map(len, missing)))
         return missing
 
     def note(self, done: Done) -> bool:

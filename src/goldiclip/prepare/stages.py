@@ -296,9 +296,11 @@ def phrases_of(sample: Sample) -> list[tuple[str, str]]:
 
 
 def identity(source: Any) -> str:
-    """A model by name; a folder by what lies in it, so that other weights under one name are another model."""
+    """A model by name, behind a server too; a folder by what lies in it: other weights there are another model."""
     if callable(source):
         return str(getattr(source, "identity", f"{source.__module__}.{source.__qualname__}"))
+    if str(source).startswith(("http://", "https://")):
+        return f"server:{str(source).partition('#')[2]}"  # wherever it listens today
     family, _, model = str(source).partition(":")
     folder = Path(model if family in ("owlv2", "grounding-dino") and model else str(source))
     if not (folder / "config.json").is_file():

@@ -12,15 +12,16 @@ import io
 import json
 import math
 import re
-import sys
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from goldiclip.config import ConfigError
-from goldiclip.prepare.images import IMAGE_SUFFIXES, parquet
+from goldiclip.prepare.images import IMAGE_SUFFIXES, open_parquet, with_record
 from goldiclip.types import CAPTION_SOURCES
 
 By = Literal["url", "name", "key", "sha256"]
@@ -29,13 +30,16 @@ Captions = dict[str, list[str]]  # by source
 # What tables call the column that names the image, by kind and in order of trust.
 _NAMES: dict[By, tuple[str, ...]] = {
     "sha256": ("sha256",),
-    "url": ("url", "image_url", "image url", "image path", "coco_url", "url_link"),
+    "url": ("url", "image_url", "image url", "image path", "url_link"),
     "key": ("key", "__key__", "image_key"),
     "name": ("file_name", "filename", "image", "image_name", "image_path", "path", "file", "img", "image_id", "id"),
 }
 _DREAMLIP = re.compile(r"(raw|short|long)[A-Za-z0-9]*_captions?")
-_RAW = ("caption", "captions", "raw", "text", "texts", "alt_text", "sentence", "sentences", "title")
+_RAW = ("caption", "captions", "raw", "text", "texts", "alt_text", "comment", "sentence", "sentences", "title")
 _ABSENT = frozenset(("", "nan", "none", "null", "[]"))
+MAX_CELL_CHARACTERS = 1 << 20
+_DELIMITERS = ",\t;|"  # Flickr30k's table has bars
+_NOT_CAPTIONS = "_stats.json"  # img2dataset's, beside its parquet
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".jsonl", ".ndjson", ".jsonl.gz", ".parquet", ".json")
 
 
@@ -112,12 +116,20 @@ def _key_column(
 ) -> tuple[By, str]:
     if key:
         return (by, key) if by != "auto" else (_kind_of(key, row[key]), key)
-    lower = {name.lower(): name for name in row if name not in captions}
-    for kind in get_args(By) if by == "auto" else (by,):
-        for name in _NAMES[kind] if by == "auto" else (*_NAMES[kind], *(n for names in _NAMES.values() for n in names)):
-            if name in lower and isinstance(row[lower[name]], str | int):
-                return (_kind_of(name, row[lower[name]]) if by == "auto" else kind), lower[name]
+    lower = {name.lower(): name for name in row if name not in captions and isinstance(row[name], str | int)}
+    if by != "auto":
+        usual = [name for names in _NAMES.values() for name in names]
+        fitting = [name for name in (*_NAMES[by], *usual, *lower) if name in lower and _fits(by, row[lower[name]])]
+        return by, lower[fitting[0]] if fitting else ""
+    for name in (name for kind in get_args(By) for name in _NAMES[kind]):
+        if name in lower:
+            return _kind_of(name, row[lower[name]]), lower[name]
     return "name", ""
+
+
+def _fits(by: By, value: Any) -> bool:
+    """Whether a cell can be what it is said to be: anything can be a name or a key."""
+    return by in ("name", "key") or _kind_of("", value) == by
 
 
 def _kind_of(name: str, value: Any) -> By:
@@ -168,39 +180,49 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def raw_rows(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
+    """Every row of a table as it stands there."""
+    try:
+        yield from _rows(path, reading)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ConfigError(f"{path}: broken after {reading.rows:,} rows ({error}); fetch it anew") from error
+
+
+def _rows(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
     name = path.name.lower()
     if name.endswith((".csv", ".csv.gz")):
-        return _csv_rows(path, ",", reading)
+        return _csv_rows(path, "", reading)
     if name.endswith((".tsv", ".tsv.gz")):
         return _csv_rows(path, "\t", reading)
     if name.endswith((".jsonl", ".ndjson", ".jsonl.gz")):
         return _json_lines(path, reading)
     if name.endswith(".parquet"):
-        return _parquet_rows(path)
+        return _parquet_rows(path, reading)
     if name.endswith(".json"):
         return iter(_json_rows(path))
     raise ConfigError(f"{path}: expected a table ending in {', '.join(SUFFIXES)}")
 
 
 def _csv_rows(path: Path, delimiter: str, reading: Reading) -> Iterator[dict[str, Any]]:
-    csv.field_size_limit(min(sys.maxsize, 1 << 24))
+    """Rows below a header, which shows by what cells are parted. An open quote swallows rows: each counts."""
+    csv.field_size_limit(MAX_CELL_CHARACTERS)
     with _open_text(path, reading) as file:
-        rows = csv.reader((line.replace("\0", "") for line in file), delimiter=delimiter)
-        header: list[str] | None = None
+        lines = (line.replace("\0", "") for line in file)
+        first = next(lines, "")
+        delimiter = delimiter or max(_DELIMITERS, key=first.count)
+        header = [name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])]
+        rows, before = csv.reader(lines, delimiter=delimiter), 0
         while True:
             try:
                 cells = next(rows)
             except StopIteration:
                 return
             except csv.Error:
-                reading.counts["malformed row"] += 1
-                continue
-            if header is None:
-                header = [name.strip().lstrip("\ufeff") for name in cells]
-            elif len(cells) == len(header):
+                cells = [""] * (len(header) + 1)
+            if len(cells) == len(header):
                 yield dict(zip(header, cells))
             elif cells:
-                reading.counts["malformed row"] += 1
+                reading.counts["malformed row"] += rows.line_num - before
+            before = rows.line_num
 
 
 def _json_lines(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
@@ -216,17 +238,14 @@ def _json_lines(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
                 reading.counts["malformed row"] += 1
 
 
-def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
-    file = parquet().ParquetFile(path)
-    names = [field.name for field in file.schema_arrow if not _is_binary(field.type)]
+def _parquet_rows(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
+    file = open_parquet(path)
+    size, rows, before = path.stat().st_size, max(file.metadata.num_rows, 1), reading.rows
+    reading.position = lambda: size * (reading.rows - before) // rows
+    # Images are no captions: bytes, or a struct with bytes in it, stay on the disk.
+    names = [field.name for field in file.schema_arrow if "binary" not in str(field.type)]
     for batch in file.iter_batches(batch_size=1_024, columns=names):
-        yield from batch.to_pylist()
-
-
-def _is_binary(kind: Any) -> bool:
-    """Images are no captions: bytes, or a struct with bytes in it, stay on the disk."""
-    text = str(kind)
-    return "binary" in text
+        yield from map(with_record, batch.to_pylist())
 
 
 def _json_rows(path: Path) -> Iterable[dict[str, Any]]:
@@ -235,28 +254,29 @@ def _json_rows(path: Path) -> Iterable[dict[str, Any]]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(f"{path}: not JSON: {error}; one object per line is JSON lines, named .jsonl") from error
-    if isinstance(found, dict) and isinstance(found.get("images"), list) and isinstance(found.get("annotations"), list):
-        images = {image["id"]: image for image in found["images"]}
-        return [
-            {"file_name": images[item["image_id"]].get("file_name"), "caption": item.get("caption")}
-            for item in found["annotations"]
-            if item.get("image_id") in images
-        ]
-    rows = (
-        next((found[name] for name in ("images", "annotations", "data") if name in found), None)
-        if isinstance(found, dict)
-        else found
-    )
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+    lists = found if isinstance(found, dict) else {"data": found}
+    objects = {name: lists[name] for name in ("images", "annotations", "data") if _are_objects(lists.get(name))}
+    if not objects:
         raise ConfigError(f"{path}: expected COCO's captions, Karpathy's split or a list of objects")
-    return rows
+    if "images" in objects and "annotations" in objects:
+        images = {image["id"]: image for image in objects["images"] if "id" in image}
+        said = [(images.get(item.get("image_id"), {}), item.get("caption")) for item in objects["annotations"]]
+        names = ("file_name", "coco_url")
+        return [{**{name: image.get(name) for name in names}, "caption": text} for image, text in said if image]
+    return next(iter(objects.values()))
 
 
-def _open_text(path: Path, reading: Reading) -> io.TextIOBase:
-    stored = open(path, "rb")  # noqa: SIM115
-    reading.position = stored.tell
-    opened: Any = gzip.GzipFile(fileobj=stored) if path.name.endswith(".gz") else stored
-    return io.TextIOWrapper(opened, encoding="utf-8", errors="replace", newline="")
+def _are_objects(found: Any) -> bool:
+    return isinstance(found, list) and all(isinstance(item, dict) for item in found)
+
+
+@contextmanager
+def _open_text(path: Path, reading: Reading) -> Iterator[io.TextIOBase]:
+    with open(path, "rb") as stored:
+        reading.position = stored.tell
+        opened: Any = gzip.GzipFile(fileobj=stored) if path.name.endswith(".gz") else stored
+        with io.TextIOWrapper(opened, encoding="utf-8-sig", errors="replace", newline="") as text:
+            yield text
 
 
 def tables_in(paths: Sequence[Path]) -> list[Path]:
@@ -264,7 +284,9 @@ def tables_in(paths: Sequence[Path]) -> list[Path]:
     found = []
     for path in paths:
         inside = (
-            sorted(item for item in path.iterdir() if item.name.lower().endswith(SUFFIXES)) if path.is_dir() else [path]
+            sorted(item for item in path.iterdir() if item.name.endswith(SUFFIXES) and _NOT_CAPTIONS not in item.name)
+            if path.is_dir()
+            else [path]
         )
         if not inside or not path.exists():
             raise FileNotFoundError(f"{path}: no caption table there ({', '.join(SUFFIXES)})")
