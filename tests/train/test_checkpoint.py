@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import resource
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from disks import disk_of
 
 from goldiclip.config import Config
 from goldiclip.learner import Learner
@@ -93,23 +93,33 @@ def test_the_last_and_the_best_are_kept(small_run: Callable[..., Config], tmp_pa
     assert not list((tmp_path / "checkpoints").glob(".*")), "nothing half-removed stays"
 
 
+def test_saving_a_step_again_takes_nothing_whole_away_first(
+    small_run: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the end of a run does whose last step was saved already: a kill may fall on any instant."""
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep_last=1)
+    learner, optimizer = trained(small_run(), seed=1)
+    checkpoints.save(learner, optimizer, Progress(step=4))
+    assert checkpoints.wait() is None
+    remove = shutil.rmtree
+
+    def watched(path: Path, **options: bool) -> None:
+        assert whole(tmp_path / "checkpoints"), f"nothing whole is left while {path} goes"
+        remove(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", watched)
+    checkpoints.save(learner, optimizer, Progress(step=4, score=0.5))
+    assert checkpoints.wait() is None
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000000004"]
+    assert load(newest(tmp_path), learner, optimizer).score == 0.5
+
+
 def test_what_a_kill_left_behind_is_swept_at_the_next_start(tmp_path: Path) -> None:
     (tmp_path / ".step-000000007").mkdir(parents=True)
     (tmp_path / ".step-000000007" / "__0_0.distcp").write_bytes(b"half")
     assert whole(tmp_path) == []
     Checkpoints(tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-@contextmanager
-def disk_of(num_bytes: int) -> Iterator[None]:
-    """No file may grow beyond this: what a full disk does to a writer."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_loses_nothing_that_was_written(small_run: Callable[..., Config], tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from disks import disk_of
 from drawn import write_drawn
 from processes import steps_of
 
@@ -21,6 +23,7 @@ from goldiclip.train.checkpoint import CheckpointError, whole
 from goldiclip.train.command import requested
 from goldiclip.train.folder import RunFolder, changes, keep_config, kept_once_begun, launch_token, open_folder
 from goldiclip.train.log import read_log
+from goldiclip.train.report import write_report
 from goldiclip.train.session import Session
 
 
@@ -190,8 +193,11 @@ def test_a_read_only_folder_is_said_before_anything_is_computed(read_only: Path)
         (read_only / "config.yaml").write_text(config)
         (read_only / "checkpoints/step-000000001").mkdir(parents=True)
         (read_only / "checkpoints/step-000000001/state.json").write_text("{}")
+        write_report(read_only)
     with pytest.raises(ConfigError, match="cannot be written: mend it, or copy the run"):
         open_folder(Config(), None, read_only)
+    with pytest.raises(ConfigError, match=r"report.html cannot be written \(Permission denied\): .*copy the run"):
+        write_report(read_only)
 
 
 def test_a_disk_that_fills_up_during_the_run_costs_no_checkpoint(
@@ -222,6 +228,25 @@ def test_a_disk_that_fills_up_during_the_run_costs_no_checkpoint(
     monkeypatch.undo()
     train(config, resume=tmp_path / "run")
     assert [record["step"] for record in steps_of(tmp_path / "run")] == list(range(1, 13))
+
+
+def test_a_disk_that_is_full_at_the_very_end_costs_nothing_but_another_start(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    encoder, write = (run / "encoder/model.safetensors").read_bytes(), loop.write_encoder
+
+    def without_room(*arguments: Any) -> None:
+        with disk_of(10_000):
+            write(*arguments)
+
+    monkeypatch.setattr(loop, "write_encoder", without_room)
+    assert main(["train", "--resume", str(run)]) == 2
+    said = capsys.readouterr().err
+    assert "encoder cannot be written" in said
+    assert f"make room, then: goldiclip train --resume {run}" in said
+    assert (run / "encoder/model.safetensors").read_bytes() == encoder, "the one before is whole"
+    monkeypatch.undo()
+    assert main(["train", "--resume", str(run)]) == 0
 
 
 def test_the_command_line_says_all_this_in_a_line(

@@ -142,11 +142,14 @@ class Checkpoints:
     def _put_in_place(self, progress: Progress) -> None:
         part = self.folder / f".step-{progress.step:09d}"
         place = self.folder / f"step-{progress.step:09d}"
-        write_durably(part / "state.json", json.dumps({"schema": SCHEMA, **asdict(progress)}, indent=1))
-        if place.exists():  # the same step again, after a resume: same content
-            shutil.rmtree(place)
-        part.rename(place)
-        _sync(self.folder)
+        state = json.dumps({"schema": SCHEMA, **asdict(progress)}, indent=1)
+        if (place / "state.json").is_file():  # the same step again: same tensors, so that nothing whole has to go first
+            write_durably(place / "state.json", state)
+            shutil.rmtree(part)
+        else:
+            write_durably(part / "state.json", state)
+            part.rename(place)
+            _sync(self.folder)
         self._prune()
 
     def _prune(self) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 
 from goldiclip.config import Config, ConfigError, flatten, from_yaml, to_yaml
 from goldiclip.train.checkpoint import newest, write_durably
@@ -141,14 +142,13 @@ def kept_once_begun(folder: RunFolder) -> Iterator[None]:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Say which folder cannot be written and what to do, before anything is computed for it."""
+def writing(path: Path, remedy: str = "mend it, or name another folder with --out") -> Iterator[None]:
+    """Say what cannot be written and what to do about it."""
     try:
         yield
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written ({error.strerror}): mend it, or name another folder with --out"
-        ) from error
+    except (OSError, SafetensorError) as error:  # safetensors wraps the operating system's errors in its own kind
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path} cannot be written ({reason}): {remedy}") from error
 
 
 def changes(before: Config, after: Config) -> dict[str, tuple[object, object]]:

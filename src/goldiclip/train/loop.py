@@ -14,7 +14,7 @@ from goldiclip.data.vocabulary import with_vocabulary
 from goldiclip.train.accumulate import backward
 from goldiclip.train.checkpoint import CheckpointError
 from goldiclip.train.feed import Delivered
-from goldiclip.train.folder import open_folder
+from goldiclip.train.folder import open_folder, writing
 from goldiclip.train.guard import NonFinite, blame, join, not_finite, write_failure
 from goldiclip.train.launch import Interrupted, Signals, first_decides, seated
 from goldiclip.train.measure import Numbers, device_name, record_of
@@ -204,7 +204,8 @@ def finish(run: Session) -> None:
     save(run)
     if complaint := run.checkpoints.wait():
         raise CheckpointError(f"{complaint}; then: goldiclip train --resume {run.folder.path}")
-    write_encoder(run.learner, run.config, run.folder, run.seat.is_first)
+    with writing(run.folder.encoder, f"make room, then: goldiclip train --resume {run.folder.path}"):
+        write_encoder(run.learner, run.config, run.folder, run.seat.is_first)
     run.voice.tell("finished", f"the encoder is in {run.folder.encoder}", run.progress)
     if run.seat.is_first:
         from goldiclip.train.report import write_report

@@ -19,7 +19,7 @@ from goldiclip.model.pretrained import save_model
 from goldiclip.train.accumulate import split
 from goldiclip.train.checkpoint import Checkpoints, Progress, load, newest, read_progress
 from goldiclip.train.feed import Feed
-from goldiclip.train.folder import RunFolder, keep_config, kept_once_begun, versions
+from goldiclip.train.folder import RunFolder, keep_config, kept_once_begun, versions, writing
 from goldiclip.train.guard import Watch
 from goldiclip.train.held_out import HeldOut
 from goldiclip.train.launch import Agreement, Seat
@@ -123,7 +123,8 @@ def begin(learner: Learner, init: str, config: Config, folder: RunFolder, seat: 
     """A new run from weights that exist: read them, keep a copy where the end needs one, fit scale and bias."""
     begin_from(learner, starting_model(init, config, voice.say))
     if config.run.wise_ft < 1 and seat.is_first:
-        save_model(learner.student, config, folder.start)
+        with writing(folder.start):
+            save_model(learner.student, config, folder.start)
     batches = config.optim.fit_scalars_steps
     if batches:
         learner.to(seat.device)

@@ -16,6 +16,7 @@ from goldiclip.evaluate.compare import against, summary
 from goldiclip.evaluate.results import find_results, read_results
 from goldiclip.evaluate.show import to_html
 from goldiclip.train.checkpoint import write_durably
+from goldiclip.train.folder import writing
 from goldiclip.train.log import read_log
 from goldiclip.train.panel import duration
 from goldiclip.train.report.chart import Series, line_chart, percent, short
@@ -55,7 +56,8 @@ def write_report(run: Path, rival: str = "paper") -> Path:
     config = from_yaml((run / "config.yaml").read_text(), str(run / "config.yaml"))
     records = list(read_log(run / "log.jsonl")) if (run / "log.jsonl").is_file() else []
     page = run / "report.html"
-    write_durably(page, render(run, config, records, rival))
+    with writing(page, "make room, mend its folder, or copy the run to one that can be written"):
+        write_durably(page, render(run, config, records, rival))
     return page
 
 
@@ -65,7 +67,7 @@ def render(run: Path, config: Config, records: Sequence[Record], rival: str) -> 
     events = [record for record in records if "event" in record]
     name = config.run.name or config.recipe or run.name
     sections = [
-        section("At a glance", [*held_out_charts(events), total_chart(steps), *weight_charts(steps)]),
+        section("At a glance", [*held_out_charts(events), total_chart(steps), *weight_charts(steps, config)]),
         section("Losses", loss_charts(steps, config), "Smoothed; the faint line is every step."),
         section("Optimisation", charts(steps, (*STATE, *MORE))),
         section("Cost", charts(steps, COSTS)),
@@ -181,10 +183,11 @@ def total_chart(steps: Sequence[Record]) -> str:
     return line_chart("Total loss, balanced", [Series("total", 0, _points(steps, "total"))])
 
 
-def weight_charts(steps: Sequence[Record]) -> list[str]:
+def weight_charts(steps: Sequence[Record], config: Config) -> list[str]:
     """1/σ² of each task: what the paper's supplement plots."""
     lines = [Series(term, number + 1, _points(steps, "task_weight", term)) for number, term in enumerate(TERMS)]
-    return [line_chart("Task weights 1/σ²", lines, is_log=True, note="learned; all begin at 1")]
+    note = "learned; all begin at 1" if config.objective.balance == "learned" else "not learned: objective.balance"
+    return [line_chart("Task weights 1/σ²", lines, is_log=True, note=note)]
 
 
 def held_out_charts(events: Sequence[Record]) -> list[str]:
@@ -200,7 +203,8 @@ def charts(steps: Sequence[Record], wanted: Sequence[tuple[str, str, dict[str, A
     for title, name, options in wanted:
         holding = next((record[name] for record in steps if name in record), None)
         if isinstance(holding, Mapping):
-            lines = [Series(part, 1 + i % 6, _points(steps, name, part)) for i, part in enumerate(holding)]
+            colours = {part: 0 if part == "all" else 1 + i % 7 for i, part in enumerate(holding)}
+            lines = [Series(part, colour, _points(steps, name, part)) for part, colour in colours.items()]
         else:
             lines = [Series(name.replace("_", " "), 0, _points(steps, name))]
         found.append(line_chart(title, lines, **options))
