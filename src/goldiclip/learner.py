@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 from goldiclip.config import Config
 from goldiclip.data.views import painted, render
 from goldiclip.exchange import StepTexts, check, exchange
+from goldiclip.kernels.fp8 import narrow_products
 from goldiclip.kernels.products import wide
 from goldiclip.kernels.token_cross_entropy import token_cross_entropy
 from goldiclip.losses import decode, sigmoid
@@ -40,6 +41,8 @@ class Learner(nn.Module):
         pools = {"ta": distill.text_agnostic, "tc": distill.text_conditioned}
         self.pool_names = tuple(name for name, is_active in pools.items() if is_active)
         self.student = GoldiCLIP(config.model, seed=config.run.seed)
+        if config.run.fp8:
+            narrow_products(self.student.image.vision.tower.blocks)
         self.balance = Balance(weights, is_learned=objective.balance == "learned")
         self.teacher, self.prototypes = None, None
         if "sd" in config.terms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -9,9 +10,9 @@ import torch
 from torch import Tensor
 
 from goldiclip.kernels.soft_cross_entropy import Temperatures, soft_cross_entropy, soft_cross_entropy_plain
-from goldiclip.kernels.switch import HAS_TRITON, INTERPRETS, fuses
+from goldiclip.kernels.switch import HAS_TRITON, INTERPRETS, fuses, without
 from goldiclip.kernels.token_cross_entropy import token_cross_entropy, token_cross_entropy_plain
-from goldiclip.model.pooling import mean_attention, mean_attention_plain
+from goldiclip.model.pooling import Pooling, mean_attention, mean_attention_plain
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float32
@@ -66,6 +67,38 @@ def test_mean_attention(images: int, texts: int, patches: int, heads: int, width
     queries, keys = drawn(heads, texts, width, seed=1), drawn(images, patches, heads, width).transpose(1, 2)
     assert fuses("mean_attention", queries)
     check(mean_attention, mean_attention_plain, queries, keys)
+
+
+@pytest.mark.parametrize("is_own", [False, True], ids=["texts of all", "its own texts"])
+@pytest.mark.parametrize(
+    ("images", "texts", "patches", "heads", "width"),
+    [(1, 1, 1, 1, 16), (3, 5, 36, 2, 32), (2, 130, 9, 4, 64), (5, 17, 130, 2, 64), (2, 8, 197, 1, 128)],
+)
+def test_scoring(
+    images: int, texts: int, patches: int, heads: int, width: int, is_own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cosines, and the gradients of texts, patches and the pooling's weights, two images at a time."""
+    from goldiclip.kernels import scores
+
+    monkeypatch.setattr(scores, "BLOCK_ELEMENTS", 2 * texts * width)
+    torch.manual_seed(0)
+    pooling, trained = Pooling(width, heads), ("query.weight", "key.weight", "value.weight", "out.weight", "out.bias")
+    weights = [torch.randn_like(pooling.get_parameter(name)) * 0.3 for name in trained]
+
+    def cosine(texts: Tensor, keys: Tensor, values: Tensor, *weights: Tensor) -> Tensor:
+        given = dict(zip(trained, weights, strict=True))
+        inputs = texts, keys, values
+        return torch.func.functional_call(copy.deepcopy(pooling).to(texts), given, inputs, {"what": "cosine"})
+
+    def plain(*inputs: Tensor) -> Tensor:
+        with without():
+            return cosine(*inputs)
+
+    asked = drawn(images, texts, width) if is_own else drawn(texts, width)
+    told = drawn(images, patches, width, seed=1), drawn(images, patches, width, seed=2)
+    assert fuses("scoring", told[0])
+    assert scores.fits(width, heads)
+    check(cosine, plain, asked, *told, *(weight.to(DTYPE).to(DEVICE) for weight in weights), half=5e-2)
 
 
 @pytest.mark.parametrize(("tokens", "vocabulary"), [(1, 1), (7, 13), (5, 4099), (33, 9000)])

@@ -201,6 +201,8 @@ class Run:
     """Length of the run in samples; 0 means `epochs` passes over the data."""
     seed: int = 0
     precision: Literal["bf16", "fp32"] = "bf16"
+    fp8: bool = False
+    """The products inside the image tower's blocks in 8 bits, where bf16 is on and sizes are multiples of 16."""
     compile: bool = True
     checkpoint_activations: bool = False
     layout: Literal["ddp", "fsdp"] = "ddp"

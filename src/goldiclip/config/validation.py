@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -56,6 +57,7 @@ def validate(config: Config) -> Config:
     run = config.run
     _require(run.epochs > 0 or run.samples > 0, "run.epochs", run.epochs, "a positive number, or run.samples above 0")
     _require(0 <= run.micro_batch <= run.batch, "run.micro_batch", run.micro_batch, "0 to run.batch")
+    _require(run.precision == "bf16" or not run.fp8, "run.fp8", run.fp8, "False, or run.precision=bf16 with it")
     return config
 
 
@@ -80,11 +82,12 @@ def _validate_views(config: Config) -> None:
     _require(0 < views.aspect[0] <= views.aspect[1], "data.views.aspect", views.aspect, "0 < low ≤ high")
     is_colour = min(views.jitter) >= 0 and views.jitter[3] <= 0.5
     _require(is_colour, "data.views.jitter", views.jitter, "four numbers of 0 or more, the last (hue) at most 0.5")
-    patch = config.model.vision.patch_size or 1
+    named = re.search(r"patch(\d+)", config.model.vision.name)
+    patch = config.model.vision.patch_size or (int(named[1]) if named else 1)
     sides = {"model.vision.image_size": config.model.vision.image_size}
     sides |= {"data.views.local_size": views.local_size} if views.num_local else {}
     for name, side in sides.items():
-        _require(side % patch == 0, name, side, f"a multiple of model.vision.patch_size, {patch}")
+        _require(side % patch == 0, name, side, f"a multiple of the patch size, {patch}")
 
 
 def _validate_data(config: Config) -> None:

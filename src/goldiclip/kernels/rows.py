@@ -44,7 +44,7 @@ def soft_errors_(
     images, num_student, width = student.shape
     blocks = triton.cdiv(width, BLOCK // 4)
     sums = torch.empty(images, 2, blocks, dtype=torch.float32, device=student.device)
-    _soft_errors[(blocks, images)](
+    _soft_errors[(images, blocks)](
         student, teacher, centre, *normaliser, sums, *scales, width, blocks, num_student, teacher.shape[1], BLOCK // 4,
         num_warps=4,
     )  # fmt: skip
@@ -85,8 +85,8 @@ def _soft_errors(
     student, teacher, centre, student_normaliser, teacher_normaliser, sums, student_scale, teacher_scale,
     width, blocks, NUM_STUDENT: tl.constexpr, NUM_TEACHER: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    image = tl.program_id(1).to(tl.int64)
-    columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    image = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = columns < width
     middle = tl.load(centre + columns, mask=there, other=0.0)
     target = tl.zeros([BLOCK], tl.float32)
@@ -106,6 +106,6 @@ def _soft_errors(
         agreement -= target * log_p
         error = (NUM_TEACHER * tl.exp(log_p) - target) * student_scale
         tl.store(student + row * width + columns, error.to(student.dtype.element_ty), mask=there)
-    place = image * 2 * blocks + tl.program_id(0)
+    place = image * 2 * blocks + tl.program_id(1)
     tl.store(sums + place, tl.sum(agreement, 0))
     tl.store(sums + place + blocks, tl.sum(entropy, 0) * NUM_STUDENT)

@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 # What can be fused, each by its own name, so that tests and benchmarks can turn one off.
-FUSED = ("text_attention", "view_attention", "gelu", "mean_attention", "token_cross_entropy", "soft_cross_entropy")
+FUSED = (
+    "text_attention",
+    "view_attention",
+    "gelu",
+    "scoring",
+    "mean_attention",
+    "token_cross_entropy",
+    "soft_cross_entropy",
+)
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 # Triton's interpreter runs kernels on a CPU: for tests alone.
 INTERPRETS = os.environ.get("TRITON_INTERPRET") == "1"

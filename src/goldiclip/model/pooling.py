@@ -152,6 +152,12 @@ class Pooling(nn.Module):
         """A block of images and of texts at a time, so that (B, M, D) is never whole."""
         num_images, num_texts, width = len(keys), texts.shape[-2], texts.shape[-1]
         queries = self._queries(texts)
+        if num_images * num_texts and fuses("scoring", keys):
+            from goldiclip.kernels import scores
+
+            if queries.dtype == keys.dtype and scores.fits(width, self.heads):
+                joined = (x.transpose(-3, -2).flatten(-2) for x in (queries, keys, values))
+                return scores.cosines(*joined, texts, self.out.weight, self.out.bias, self.heads)
         at_once = NUMBERS_AT_ONCE_TRAINING if keys.is_cuda and torch.is_grad_enabled() else NUMBERS_AT_ONCE
         if num_images * num_texts * width <= at_once:
             return self._block(queries, texts, keys, values)

@@ -139,17 +139,17 @@ def unwrapped(model: nn.Module) -> Learner:
     return learner
 
 
-def compile_towers(learner: Learner) -> None:
+def compile_towers(learner: Learner, **options: Any) -> None:
     """`torch.compile` for the parts with the arithmetic, each on its own, for every size of views; texts come in any
     number of tokens."""
     student, teacher = learner.student, learner.teacher
     torch._dynamo.config.recompile_limit = MOST_SHAPES
-    learner.paint = torch.compile(learner.paint, dynamic=False)
+    learner.paint = torch.compile(learner.paint, dynamic=False, **options)
     fixed = [student.image, student.pooling, *((teacher.image, teacher.pooling) if teacher is not None else ())]
     for part in filter(None, fixed):
-        part.compile(dynamic=False)
+        part.compile(dynamic=False, **options)
     for part in filter(None, (student.text, student.decoder)):
-        part.compile(dynamic=True)
+        part.compile(dynamic=True, **options)
 
 
 # --- gradients over several backward passes --------------------------------------------------------------------------
