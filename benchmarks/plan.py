@@ -31,7 +31,7 @@ from goldiclip.config import Config, override, resolve
 from goldiclip.plan import Estimate, device_named, estimate
 from goldiclip.plan.calibration import H200, Calibration
 from goldiclip.train.dry import device_here
-from step import Step
+from training_step import Step
 
 GPU = ("run.precision=bf16", "run.compile=True")
 SMALL = ("model.vision.name=vit_small_patch16_224",)
