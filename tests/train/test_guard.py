@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +14,14 @@ from processes import finish, said, start_ranks, steps_of
 
 from goldiclip.cli import main
 from goldiclip.config import Config, ConfigError
+from goldiclip.data.loader import Loader
 from goldiclip.learner import Learner
 from goldiclip.train import train
 from goldiclip.train.checkpoint import load_tensors, newest
 from goldiclip.train.guard import NonFinite, Watch, blame, join, not_finite, tensors_of, write_failure
 from goldiclip.train.log import read_log
 from goldiclip.train.replay import batch_of, read_failure, replay
+from goldiclip.types import Batch
 from synthetic import make_batch
 
 
@@ -73,7 +75,7 @@ def test_a_gradient_alone_that_is_not_finite_is_found_and_its_operation_named(
     total = learner(batch).total
     total.backward()
     assert math.isfinite(total.item())
-    where = blame(learner)
+    where = blame(learner, batch)
     assert where.startswith("gradients of vision")
     assert "student.image." in where
     facts = {"step": 1, "samples": 8, "bad": ["gradient_norm/vision"], "blame": where}
@@ -85,6 +87,25 @@ def test_a_gradient_alone_that_is_not_finite_is_found_and_its_operation_named(
     assert "PowBackward0' returned nan" in found.operation
     monkeypatch.undo()
     assert not replay(file).is_reproduced, "mended code does not repeat it"
+
+
+def test_data_that_is_not_finite_is_blamed_before_any_module(
+    small_run: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One view's brightness is no number; what is trained on comes as it always does."""
+    batches = Loader.__iter__
+
+    def spoiled(loader: Loader) -> Iterator[Batch]:
+        for batch in batches(loader):
+            batch.photometrics[2] = math.nan
+            yield batch
+
+    monkeypatch.setattr(Loader, "__iter__", spoiled)
+    with pytest.raises(NonFinite, match=r"the data is not finite already: photometrics; no weight was changed"):
+        train(small_run(), out=tmp_path / "run")
+    found = replay(next((tmp_path / "run").glob("failure-step-*.safetensors")))
+    assert found.data == ["photometrics"]
+    assert "data that was not finite: photometrics" in found.lines()
 
 
 def test_two_ranks_write_one_file_that_one_process_repeats(small_run: Callable[..., Config], tmp_path: Path) -> None:

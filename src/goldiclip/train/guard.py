@@ -36,19 +36,22 @@ def not_finite(values: Mapping[str, float]) -> list[str]:
     return [name for name, value in values.items() if not math.isfinite(value)]
 
 
-def blame(learner: nn.Module) -> str:
-    """Where the trouble is: weights that were bad already, or the modules whose gradients are."""
-    weights = [name for name, parameter in learner.named_parameters() if not _is_finite(parameter)]
+def blame(learner: nn.Module, batch: Batch) -> str:
+    """Where the trouble is: weights that were bad already, this rank's data, or the modules whose gradients are."""
+    weights = not_all_finite(dict(learner.named_parameters()))
     if weights:
         return f"weights that are not finite already: {_listed(weights)}"
-    gradients = [name for name, gradient in named_gradients(learner) if not _is_finite(gradient)]
+    if data := not_all_finite(tensors_of(batch)):
+        return f"the data is not finite already: {_listed(data)}"
+    gradients = not_all_finite(dict(named_gradients(learner)))
     parts = dict.fromkeys(part_of(name) for name in gradients)
     return f"gradients of {', '.join(parts)}: {_listed(gradients)}" if gradients else "every gradient is finite"
 
 
-def _is_finite(tensor: Tensor) -> bool:
-    local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    return bool(torch.isfinite(local).all())
+def not_all_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """The names of tensors that hold a number which is none, on this rank."""
+    local = {name: tensor.to_local() if isinstance(tensor, DTensor) else tensor for name, tensor in tensors.items()}
+    return [name for name, tensor in local.items() if not bool(torch.isfinite(tensor).all())]
 
 
 def _listed(names: list[str]) -> str:

@@ -111,11 +111,12 @@ def update(run: Session, losses: Losses, batches: Sequence[Batch]) -> dict[str, 
 
 def stop(run: Session, values: Mapping[str, float], bad: Sequence[str], batches: Sequence[Batch]) -> None:
     """A number that is none: say where it is, write what repeats the step, and end. No weight has been touched."""
-    where = blame(run.learner)
+    batch = join(batches)
+    where = blame(run.learner, batch)
     path = run.folder.path / f"failure-step-{run.progress.step + 1:09d}.safetensors"
-    facts = {"step": run.progress.step + 1, "samples": batches[0].samples, "bad": list(bad), "blame": where}
+    facts = {"step": run.progress.step + 1, "samples": batch.samples, "bad": list(bad), "blame": where}
     run.optimizer.zero_grad(set_to_none=True)
-    written = write_failure(path, run.learner, join(batches), run.config, facts | {"values": json.dumps(values)})
+    written = write_failure(path, run.learner, batch, run.config, facts | {"values": json.dumps(values)})
     kept = f"goldiclip replay {path} repeats it" if written else f"{path} could not be written"
     message = f"step {facts['step']}: {', '.join(bad)} not finite; {where}; no weight was changed; {kept}"
     run.voice.tell("alarm", message, run.progress)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from goldiclip.config import Config, ConfigError, from_yaml, override
 from goldiclip.learner import Learner
 from goldiclip.train.accumulate import backward, split
-from goldiclip.train.guard import SCHEMA
+from goldiclip.train.guard import SCHEMA, not_all_finite, tensors_of
 from goldiclip.train.optim import named_gradients
 from goldiclip.train.seeds import seed_step
 from goldiclip.types import Batch, Texts
@@ -31,13 +31,14 @@ class Replayed:
     terms: dict[str, float]
     total: float
     weights: list[str] = field(default_factory=list)  # not finite before the step began
+    data: list[str] = field(default_factory=list)  # the same, of the batch
     modules: list[str] = field(default_factory=list)  # whose output was the first not to be finite, in order of calling
     gradients: list[str] = field(default_factory=list)  # parameters whose gradient is not finite
     operation: str = ""  # the backward operation that made the first of them
 
     @property
     def is_reproduced(self) -> bool:
-        return bool(self.weights or self.modules or self.gradients) or not math.isfinite(self.total)
+        return bool(self.weights or self.data or self.modules or self.gradients) or not math.isfinite(self.total)
 
     def lines(self) -> list[str]:
         """For a person."""
@@ -46,6 +47,7 @@ class Replayed:
         said += [f"  {name:6} {value:.6g}" for name, value in {**self.terms, "total": self.total}.items()]
         rows = {
             "weights that were not finite": self.weights,
+            "data that was not finite": self.data,
             "first output that is not finite": self.modules[:1],
             "gradients that are not finite": self.gradients,
             "made by": [self.operation] if self.operation else [],
@@ -66,7 +68,8 @@ def replay(path: Path, *, precision: str = "", micro_batch: int = 0) -> Replayed
     learner = Learner(config)
     learner.load_state_dict({name.removeprefix("learner."): t for name, t in tensors.items() if name[:8] == "learner."})
     learner.train()
-    batches = split(batch_of(tensors, facts["samples"]), micro_batch)
+    batch = batch_of(tensors, facts["samples"])
+    batches = split(batch, micro_batch)
     weights = not_all_finite(dict(learner.named_parameters()))
     modules = _watch(learner)
     seed_step(config.run.seed, facts["samples"], 0)
@@ -76,10 +79,11 @@ def replay(path: Path, *, precision: str = "", micro_batch: int = 0) -> Replayed
         {name: value.item() for name, value in losses.terms.items()},
         losses.total.item(),
         weights=weights,
+        data=not_all_finite(tensors_of(batch)),
         modules=modules,
         gradients=not_all_finite(dict(named_gradients(learner))),
     )
-    if found.gradients and not (weights or modules):
+    if found.gradients and not (weights or found.data or modules):
         found.operation = _guilty_operation(learner, batches, config, facts)
     return found
 
@@ -115,10 +119,6 @@ def batch_of(tensors: Mapping[str, Tensor], samples: int) -> Batch:
     plain = {name: tensor for name, tensor in own.items() if "." not in name}
     parts: dict[str, Any] = {**plain, "captions": texts("captions"), "task_texts": texts("task_texts")}
     return Batch(**parts, samples=samples)
-
-
-def not_all_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    return [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]
 
 
 def _watch(learner: nn.Module) -> list[str]:
