@@ -169,11 +169,25 @@ def test_two_runs_are_compared_where_both_have_a_number(results: Results, tmp_pa
     (table,) = against_run(results, other)
     assert table.heads == ("coco/tc/text_to_image/recall@1", "coco/ta/text_to_image/recall@1")
     assert [cell.text for cell in table.rows[0][1]] == ["60.0 (+10.0)", "50.0 (+10.0)"]
-    assert table.notes == ("coco: the two were not measured on the same annotations",)
+    assert table.notes == ("coco: not measured on the same annotations",)
     assert [name for name, _ in table.rows] == ["mine", "theirs"]
     assert [name for name, _ in against_run(results, replace(other, model="mine"))[0].rows] == ["mine bb", "mine dd"]
     write_results(other, tmp_path / "run/evaluation")
     assert against(results, str(tmp_path / "run"))[0].rows == table.rows
+
+
+def test_numbers_that_were_measured_otherwise_say_so(results: Results, tmp_path: Path) -> None:
+    first = results.rows[0]
+    squeezed = replace(first, counts={"images": 7}, deviations=("images squeezed to a square",))
+    folders = [tmp_path / "first", tmp_path / "squeezed"]
+    for folder, one in zip(folders, (first, squeezed), strict=True):
+        write_results(replace(results, rows=[one]), folder)
+    wanted = (
+        "coco: measured on 7 images; the other on 5 images",
+        "coco: measured in another way: images squeezed to a square",
+    )
+    assert against(replace(results, rows=[squeezed]), str(folders[0]))[0].notes == wanted
+    assert ablation_table(folders).notes == ("differences to the row above", *wanted)
 
 
 def test_an_ablation_is_made_from_run_folders(results: Results, tmp_path: Path) -> None:
@@ -182,7 +196,10 @@ def test_an_ablation_is_made_from_run_folders(results: Results, tmp_path: Path) 
         write_results(replace(results, rows=rows), tmp_path / name / "evaluation")
     table = ablation_table({name: tmp_path / name for name in ("ca", "dc", "sd")})
     assert [name for name, _ in table.rows] == ["CA", "+DC", "+SD"]
+    alike = {f"tiny/ca {tmp_path / name}": tmp_path / name for name in ("ca", "dc")}
+    assert [name for name, _ in ablation_table(alike).rows] == list(alike)
     assert table.heads == ("COCO T2I", "COCO I2T", "VOC20 mIoU")
+    assert table.notes == ("differences to the row above",)
     assert [cells[0].text for _, cells in table.rows] == ["60.0", "62.0 (+2.0)", "64.0 (+2.0)"]
     assert [cells[0].is_best for _, cells in table.rows] == [False, False, True]
 

@@ -93,11 +93,11 @@ def test_a_part_of_a_set_is_not_taken_for_the_whole(engine: Engine, tmp_path: Pa
     """Few images are easily found: beside the paper's number of all of them the table says so."""
     WRITERS["coco"](tmp_path)
     results = evaluate(engine, tmp_path, Options(only=("coco",)), say=lambda _: None)
-    assert results.rows[0].deviations[:2] == ("3 images (published: 5,000)", "16 texts (published: 25,014)")
+    less = "3 images (published: 5,000), 16 texts (published: 25,014)"
+    assert results.rows[0].deviations[0] == less
     (table,) = against_paper(results)
-    assert table.notes.count("coco: 3 images (published: 5,000)") == 1
-    assert partial("coco", {"images": 5_000, "texts": 25_014, "truncated_texts": 9}) == ()
-    assert partial("mine", {"images": 3}) == ()
+    assert table.notes.count(f"coco: {less}") == 1
+    assert partial("coco", {"images": 5_000, "texts": 25_014, "truncated_texts": 9}) == partial("mine", {}) == ""
 
 
 def test_what_is_missing_is_named_with_its_source(engine: Engine, tmp_path: Path) -> None:

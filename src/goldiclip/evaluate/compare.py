@@ -6,7 +6,7 @@ A comparison is a `Table` of cells; `goldiclip.evaluate.show` turns it into text
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from goldiclip.evaluate.paper import Column, PaperTable, corrections, paper_tabl
 from goldiclip.evaluate.results import Results, Row, counted, read_results
 
 # Names of the paper's ablation by the recipe variant that trains it.
-ABLATION = {"ca": "CA", "dc": "+DC", "vd": "+VD", "un": "+UN", "sd": "+SD", "": "+SD"}
+ABLATION = {"ca": "CA", "dc": "+DC", "vd": "+VD", "un": "+UN", "sd": "+SD"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,8 @@ def _beside(results: Results, table: PaperTable, method: str, data: str) -> Tabl
     rows = [(f"{row.method} {row.data}", _plain(row.values, shown)) for row in table.rows]
     rows.append((_name(results), tuple(_cell(ours[place], rival.values[place]) for place in shown)))
     notes = [f"differences to {method} {data}", *(note for note in corrections() if note.startswith(table.name))]
-    measured = [row for row in ours if row]
-    notes += dict.fromkeys(f"{row.set}: {less}" for row in measured for less in partial(row.set, row.counts))
+    less = {row.set: partial(row.set, row.counts) for row in ours if row}
+    notes += [f"{name}: {said}" for name, said in less.items() if said]
     agnostic = [_measured(results, replace(table.columns[place], mode="ta")) for place in shown]
     if any(row and row is not ours[place] for place, row in zip(shown, agnostic)):
         own = table.row(f"{method} ta", data)
@@ -123,14 +123,14 @@ def against_run(results: Results, other: Results) -> list[Table]:
         both = [row for row in results.rows if row.family == family and row.name in theirs]
         if not both:
             continue
-        notes = tuple(_unlike(row, theirs[row.name]) for row in both if _unlike(row, theirs[row.name]))
+        notes = dict.fromkeys(note for row in both for note in _unlike(row, theirs[row.name]))
         mine = tuple(_cell(row, 100 * theirs[row.name].value) for row in both)
         plain = tuple(Cell(100 * theirs[row.name].value) for row in both)
         names = [_name(results), _name(other)]
         if names[0] == names[1]:
             names = [f"{one.model} {one.model_hash}" for one in (results, other)]
         rows = ((names[0], mine), (names[1], plain))
-        tables.append(Table(family, tuple(row.name for row in both), rows, tuple(dict.fromkeys(notes))))
+        tables.append(Table(family, tuple(row.name for row in both), rows, tuple(notes)))
     return tables
 
 
@@ -145,13 +145,15 @@ def ablation_table(runs: Mapping[str, Path] | Iterable[Path]) -> Table:
     rows: list[tuple[str, tuple[Cell, ...]]] = []
     measured = {name: [_measured(results, column) for column in columns] for name, results in found.items()}
     best = [_best(place, measured.values()) for place in range(len(columns))]
+    notes = {"differences to the row above": None}
     above: list[Row | None] = [None] * len(columns)
     for name, row in measured.items():
         before = [100 * one.value if one else None for one in above]
         cells = (_cell(one, old, one is not None and one.value == top) for one, old, top in zip(row, before, best))
-        rows.append((ABLATION.get(name.rpartition("/")[2], name), tuple(cells)))
+        notes |= dict.fromkeys(note for one, old in zip(row, above) if one and old for note in _unlike(one, old))
+        rows.append((ABLATION.get(name.partition("/")[2] or name, name), tuple(cells)))
         above = row
-    return Table("Ablation", tuple(column.head for column in columns), tuple(rows), ("differences to the row above",))
+    return Table("Ablation", tuple(column.head for column in columns), tuple(rows), tuple(notes))
 
 
 def _ablation_columns(found: Sequence[Results]) -> list[Column]:
@@ -211,7 +213,12 @@ def _name(results: Results) -> str:
     return results.model or results.model_hash
 
 
-def _unlike(row: Row, other: Row) -> str:
-    return (
-        f"{row.set}: the two were not measured on the same annotations" if row.annotations != other.annotations else ""
-    )
+def _unlike(row: Row, other: Row) -> Iterator[str]:
+    """What makes a difference between two numbers mean less."""
+    if row.annotations != other.annotations:
+        yield f"{row.set}: not measured on the same annotations"
+    if row.counts != other.counts:
+        yield f"{row.set}: measured on {counted(row.counts)}; the other on {counted(other.counts)}"
+    if alone := set(row.deviations) ^ set(other.deviations):
+        sizes = {partial(one.set, one.counts) for one in (row, other)}
+        yield from (f"{row.set}: measured in another way: {one}" for one in sorted(alone - sizes))

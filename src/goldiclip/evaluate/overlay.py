@@ -11,7 +11,8 @@ from torch import Tensor
 
 from goldiclip.inference.colours import class_colour, tint
 
-MARGIN, LINE, MOST_NAMES = 8, 18, 16
+MARGIN, LINE, MOST_NAMES = 8, 38, 15
+LETTERS = 28  # pixels high: to be read where a page shows the sheet at a third of its size
 WIDTH = 360  # of each of the three
 
 
@@ -22,18 +23,18 @@ def save_overlay(path: Path, image: Tensor, predicted: Tensor, labelled: Tensor,
     panels = [Image.fromarray(panel) for panel in (picture, *(tint(picture, one, len(names)) for one in maps))]
     height = max(1, round(WIDTH * picture.shape[0] / picture.shape[1]))
     shown = _largest(maps, len(names))
-    rows = (len(shown) + 3) // 4
+    rows = (len(shown) + 2) // 3
     sheet = Image.new("RGB", (3 * WIDTH + 4 * MARGIN, height + 3 * MARGIN + LINE + rows * LINE), "white")
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(12)
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(LETTERS)
     for place, (panel, title) in enumerate(zip(panels, ("image", "predicted", "labelled"), strict=True)):
         left = MARGIN + place * (WIDTH + MARGIN)
         draw.text((left, MARGIN // 2), title, fill="black", font=font)
         sheet.paste(panel.resize((WIDTH, height), Image.Resampling.BILINEAR), (left, MARGIN // 2 + LINE))
     top = height + LINE + 2 * MARGIN
     for place, known in enumerate(shown):
-        left, down = MARGIN + (place % 4) * (3 * WIDTH // 4), top + (place // 4) * LINE
-        draw.rectangle((left, down + 2, left + 12, down + 14), fill=class_colour(known), outline="black")
-        draw.text((left + 18, down), names[known], fill="black", font=font)
+        left, down = MARGIN + (place % 3) * (WIDTH + MARGIN), top + (place // 3) * LINE
+        draw.rectangle((left, down + 6, left + 22, down + 28), fill=class_colour(known), outline="black")
+        draw.text((left + 32, down), names[known], fill="black", font=font)
     path.parent.mkdir(parents=True, exist_ok=True)
     sheet.save(path)
 

@@ -100,7 +100,7 @@ def _measure_into(
     overlays = out / "overlays" / name if out and options.overlays else None
     rows, details = as_rows(name, items, measure(engine, items, options, overlays, ranks, problems), results)
     deviating = (*items.deviations, *deviations(engine, items, options))
-    rows = [replace(row, deviations=(*partial(name, row.counts), *deviating)) for row in rows]
+    rows = [replace(row, deviations=tuple(filter(None, (partial(name, row.counts), *deviating)))) for row in rows]
     results.rows += rows
     results.details |= {name: details} if details else {}
     results.problems |= {name: problems.of_all()} if problems.of_all() else {}

@@ -79,11 +79,8 @@ def benchmarks() -> dict[str, Benchmark]:
     }
 
 
-def partial(name: str, counts: Mapping[str, int]) -> tuple[str, ...]:
-    """Where what was measured is not the whole of a set: a smaller gallery is an easier one."""
+def partial(name: str, counts: Mapping[str, int]) -> str:
+    """What is said of a set that was not measured whole, else nothing: a smaller gallery is an easier one."""
     whole = benchmarks()[name].holds if name in benchmarks() else {}
-    return tuple(
-        f"{counts[what]:,} {what} (published: {count:,})"
-        for what, count in whole.items()
-        if counts.get(what, count) != count
-    )
+    less = {what: count for what, count in whole.items() if counts.get(what, count) != count}
+    return ", ".join(f"{counts[what]:,} {what} (published: {count:,})" for what, count in less.items())
