@@ -41,26 +41,25 @@ def measure(name: str, images: Sequence[str], queries: Path, count: int, shortli
     items = list(sources(images))
     asked, own = captions(queries, count)
     texts = engine.encode_texts(asked)
-    exact = scored(engine, items, texts)
     ids = [item.id for item in items]
-    truth = [best(column, ids) for column in exact.T]
     grid = engine.encode_images(items[0].picture).grid
     tied = engine.model.config.tie_key_value
     print(f"\n{name}: {len(items):,} images, {len(asked)} queries, {grid[0]}×{grid[1]} patches of", end=" ")
     print(f"{engine.model.config.embedding} numbers, keys and values {'tied' if tied else 'apart'}")
     print(f"{'':24} {'bytes/image':>11} {'exhaustive':>10} {'search':>8} {'recall@1':>8} {'recall@5':>8}")
-    size = (4 if tied else 8) * grid[0] * grid[1] * engine.model.config.embedding
-    row("full precision", size, 1.0, None, found(truth, own))
     with TemporaryDirectory() as folder:
-        for variant, (precision, tokens) in variants(grid).items():
-            index = Index.create(Path(folder) / variant, engine, precision, tokens)
-            index.add(items)
-            whole = None if precision == "none" else stored(index, texts, ids)
-            few = asked[:RECOMPUTED_QUERIES] if precision == "none" else asked
+        kept = variants(grid).items()
+        indices = {title: Index.create(Path(folder) / title, engine, *form) for title, form in kept}
+        truth = [best(column, ids) for column in scored(engine, items, texts, list(indices.values())).T]
+        size = (4 if tied else 8) * grid[0] * grid[1] * engine.model.config.embedding
+        row("full precision", size, 1.0, None, found(truth, own))
+        for title, index in indices.items():
+            is_kept = index.format.precision != "none"
+            few = asked if is_kept else asked[:RECOMPUTED_QUERIES]
             hits = [[hit.id for hit in index.search(query, TOP, shortlist=shortlist)] for query in few]
-            size = index.format.num_bytes + 2 * index.format.width
-            row(variant, size, None if whole is None else shared(truth, whole), shared(truth, hits), found(hits, own))
-            if variant == "int8":
+            whole = shared(truth, stored(index, texts, ids)) if is_kept else None
+            row(title, index.format.num_bytes + 2 * index.format.width, whole, shared(truth, hits), found(hits, own))
+            if title == "int8":
                 by_shortlist(index, asked, truth)
         first = [[hit.id for hit in index.search(query, TOP, shortlist=0)] for query in asked]
         row("text-agnostic alone", 2 * index.format.width, None, shared(truth, first), found(first, own))
@@ -84,10 +83,15 @@ def by_shortlist(index: Index, asked: Sequence[str], truth: Sequence[Sequence[st
 
 
 @torch.inference_mode()
-def scored(engine: Engine, items: Sequence[Item], texts: TextFeatures) -> np.ndarray:
-    """(images, queries) text-conditioned logits at full precision."""
+def scored(engine: Engine, items: Sequence[Item], texts: TextFeatures, indices: Sequence[Index]) -> np.ndarray:
+    """(images, queries) text-conditioned logits at full precision; the indices keep each image as they do."""
+    scores = []
     streamed = engine.stream_images(item.picture for item in items)
-    return torch.cat([engine.model.score(part, texts, "tc").cpu() for part in streamed]).numpy()
+    for some, part in zip(grouped(items, engine.batch), streamed, strict=True):
+        scores.append(engine.model.score(part, texts, "tc").cpu())
+        for index in indices:
+            index.store.append(list(index.rows(some, part)))
+    return torch.cat(scores).numpy()
 
 
 @torch.inference_mode()

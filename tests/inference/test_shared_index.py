@@ -16,6 +16,7 @@ from goldiclip.inference.engine import Engine
 from goldiclip.inference.index import Index
 from goldiclip.inference.parallel import add_with_ray
 from goldiclip.inference.sources import images_in
+from goldiclip.inference.stores import Row, lance
 from goldiclip.model.goldiclip import GoldiCLIP
 
 QUERIES = ["a red hat", "two dogs on the beach", "rain"]
@@ -51,13 +52,17 @@ def encoder(tmp_path: Path) -> Path:
     return engine.save_pretrained(tmp_path / "encoder")
 
 
+def picture(seed: int) -> Image.Image:
+    coarse = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize((32, 32), Image.Resampling.BICUBIC)
+
+
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     folder = tmp_path / "photos"
     folder.mkdir()
     for seed in range(41):
-        coarse = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), dtype=np.uint8)
-        Image.fromarray(coarse).resize((32, 32), Image.Resampling.BICUBIC).save(folder / f"{seed:02d}.png")
+        picture(seed).save(folder / f"{seed:02d}.png")
     (folder / "broken.jpg").write_bytes(b"no picture")
     return folder
 
@@ -70,8 +75,12 @@ def test_an_index_in_a_bucket_built_by_ray_answers_as_a_folder_does(
     here, there = Index.create(tmp_path / "index", engine), Index.create(f"{bucket}/index", engine)
     here.add(images_in(photos))
     there.add(list(images_in(photos))[:7])  # a build that was interrupted
-    added = add_with_ray(there.uri, str(encoder), [str(photos)], 2, device="cpu")
-    assert (added.added, added.present, list(added.failed)) == (34, 7, ["broken.jpg"])
+    (tmp_path / "other").mkdir()
+    for name in ("05.png", "06.png", "07.png"):  # other pictures of ids that are met already
+        picture(99).save(tmp_path / "other" / name)
+    folders = [str(photos), str(tmp_path / "other")]
+    added = add_with_ray(there.uri, str(encoder), folders, 2, device="cpu", update=True)
+    assert (added.added, added.present, sorted(added.failed)) == (41, 0, ["05.png", "06.png", "07.png", "broken.jpg"])
     there.refresh()
     readers = [Index.open(there.uri, engine) for _ in range(2)]
     for index in (here, there):
@@ -103,3 +112,32 @@ def test_a_bucket_is_reached_by_options_too(bucket: str, encoder: Path, monkeypa
 def test_a_folder_is_not_built_by_several(encoder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="one writer"):
         add_with_ray(str(tmp_path / "index"), str(encoder), [str(tmp_path)], 2)
+
+
+def test_a_large_table_is_indexed_and_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("lance", reason="the serve extra is not installed")
+    monkeypatch.setattr(lance, "INDEX_FROM", 500)
+    lance.create_table(str(tmp_path / "table.lance"), 32, {})
+    store = lance.LanceStore(str(tmp_path / "table.lance"), 32, 8)
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((1_100, 32))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
+    rows = [Row(f"{i:04d}", vector, bytes(8), {"half": str(i % 2)}) for i, vector in enumerate(vectors)]
+    for start in range(0, 1_000, 250):
+        store.append(rows[start : start + 250])
+
+    def found(query: int, **where: str) -> list[str]:
+        places, _ = store.nearest(vectors[query], 20, where or None)
+        return [record["id"] for record in store.records(places.tolist())]
+
+    before = [found(query) for query in range(30)]
+    store.compact()
+    assert len(store.table.describe_indices()) == 2
+    after = [found(query) for query in range(30)]
+    assert np.mean([len({*one} & {*other}) / 20 for one, other in zip(before, after)]) > 0.95
+    store.append(rows[1_000:])  # what came after the index was made
+    assert found(1_050)[0] == "1050"
+    assert store.delete(["1050", "0007"]) == 2
+    assert not {"1050", "0007"} & {*found(1_050), *found(7)}
+    assert {int(id) % 2 for id in found(3, half="1")} == {1}
+    np.testing.assert_array_equal(store.vectors([store.place("0042")])[0], vectors[42])

@@ -40,7 +40,7 @@ def build(
     if workers > 1:
         from goldiclip.inference.parallel import add_with_ray
 
-        added = add_with_ray(out, encoder, names, workers, device=device)
+        added = add_with_ray(out, encoder, names, workers, device=device, update=update)
         index.refresh()
     else:
         added = index.add(sources(names), update=update, progress=_Progress())

@@ -135,14 +135,17 @@ class Index:
     def _rows(self, items: Sequence[Item], failed: dict[str, str]) -> Iterator[Row]:
         for batch in grouped(items, self.engine.batch):
             readable, features = self._encode(batch, failed)
-            if features is None:
-                continue
-            vectors = F.normalize(features.embedding.float(), dim=-1).half().cpu().numpy()
-            for item, vector, block in zip(readable, vectors, self.format.pack(features)):
-                record = dict(item.record)
-                if isinstance(item.picture, (str, Path)):
-                    record |= place_of(item.picture)
-                yield Row(item.id, vector, block, record)
+            if features is not None:
+                yield from self.rows(readable, features)
+
+    def rows(self, items: Sequence[Item], features: ImageFeatures) -> Iterator[Row]:
+        """What is stored of these pictures."""
+        vectors = F.normalize(features.embedding.float(), dim=-1).half().cpu().numpy()
+        for item, vector, block in zip(items, vectors, self.format.pack(features)):
+            record = dict(item.record)
+            if isinstance(item.picture, (str, Path)):
+                record |= place_of(item.picture)
+            yield Row(item.id, vector, block, record)
 
     def _encode(self, items: Sequence[Item], failed: dict[str, str]) -> tuple[list[Item], ImageFeatures | None]:
         """The batch at once; where a picture is broken, one by one, and the broken ones are named."""

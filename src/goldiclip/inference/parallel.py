@@ -14,11 +14,19 @@ from goldiclip.inference.sources import sources
 
 
 def add_with_ray(
-    uri: str, encoder: str, names: Sequence[str], workers: int, *, device: str = "auto", **options: Any
+    uri: str,
+    encoder: str,
+    names: Sequence[str],
+    workers: int,
+    *,
+    device: str = "auto",
+    update: bool = False,
+    **options: Any,
 ) -> Added:
     """Add the pictures of folders and shards; what is there already is left as it is, so a killed build goes on.
 
-    Each worker reads its share itself: paths must mean the same on every machine.
+    Each worker reads its share itself: paths must mean the same on every machine. Which share a picture is of, its id
+    decides: two of one id meet in one worker, who tells of it.
     """
     if not is_lance(uri):
         raise ConfigError(f"{uri}: a folder has one writer; for several give a path ending in .lance, or a URL")
@@ -33,7 +41,8 @@ def add_with_ray(
             ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
     try:
         task = ray.remote(num_cpus=1, num_gpus=1 if device.startswith("cuda") else 0)(add_share)
-        parts = [task.remote(uri, encoder, list(names), rank, workers, device, options) for rank in range(workers)]
+        shares = range(workers)
+        parts = [task.remote(uri, encoder, list(names), one, workers, device, update, options) for one in shares]
         return _together(ray.get(parts))
     finally:
         if is_mine:
@@ -41,16 +50,23 @@ def add_with_ray(
 
 
 def add_share(
-    uri: str, encoder: str, names: Sequence[str], rank: int, workers: int, device: str, options: dict[str, Any]
+    uri: str,
+    encoder: str,
+    names: Sequence[str],
+    rank: int,
+    workers: int,
+    device: str,
+    update: bool,
+    options: dict[str, Any],
 ) -> Added:
-    """What one worker does: every `workers`-th picture."""
+    """What one worker does."""
     import torch
 
     from goldiclip.inference.load import load_engine
 
     torch.set_num_threads(1)
     index = Index.open(uri, load_engine(encoder, device=device), **options)
-    return index.add(sources(names, rank, workers))
+    return index.add(sources(names, rank, workers), update=update)
 
 
 def _together(parts: Sequence[Added]) -> Added:

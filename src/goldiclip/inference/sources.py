@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
+from zlib import crc32
 
 from goldiclip.config import ConfigError
 from goldiclip.data.schema import BadSample
@@ -38,8 +39,14 @@ def _source(name: str, rank: int, ranks: int) -> Iterator[Item]:
     if path.is_dir() and not any(path.glob("*.tar")):
         return images_in(path, rank, ranks)
     if path.is_file() and path.suffix != ".tar":
-        return iter([Item(path.name, path.resolve(), {"folder": path.parent.name})] if rank == 0 else [])
+        is_mine = _share(path.name, ranks) == rank
+        return iter([Item(path.name, path.resolve(), {"folder": path.parent.name})] if is_mine else [])
     return images_of(name, rank, ranks)
+
+
+def _share(id: str, ranks: int) -> int:
+    """Which of several ranks an id belongs to, wherever it is met."""
+    return crc32(id.encode()) % ranks
 
 
 def images_in(folder: str | Path, rank: int = 0, ranks: int = 1) -> Iterator[Item]:
@@ -48,10 +55,10 @@ def images_in(folder: str | Path, rank: int = 0, ranks: int = 1) -> Iterator[Ite
     if not root.is_dir():
         raise FileNotFoundError(f"{root}: no such folder of images")
     found = sorted(path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES)
-    for path in found[rank::ranks]:
-        if path.is_file():
-            inside = path.relative_to(root)
-            yield Item(_readable(inside), path.resolve(), {"folder": _readable(inside.parent)})
+    for path in found:
+        inside = path.relative_to(root)
+        if _share(id := _readable(inside), ranks) == rank and path.is_file():
+            yield Item(id, path.resolve(), {"folder": _readable(inside.parent)})
 
 
 def _readable(path: Path) -> str:
@@ -62,8 +69,10 @@ def _readable(path: Path) -> str:
 def images_of(shards: str | Sequence[str], rank: int = 0, ranks: int = 1) -> Iterator[Item]:
     """Every sample of shards, by its key; its first caption becomes `caption`. A bad one says so when looked at."""
     samples = Shards(shards)
-    for position in range(rank, len(samples), ranks):
+    for position in range(len(samples)):
         shard, row = samples.locate(position)
+        if ranks > 1 and _share(samples.key(shard, row), ranks) != rank:
+            continue
         try:
             sample = samples.read(shard, row)
         except BadSample as error:

@@ -87,11 +87,12 @@ class LanceStore:
         return before - len(self)
 
     def compact(self) -> None:
-        """Join small fragments, drop what was deleted, and index the vectors once there are enough of them."""
+        """Join small fragments, drop what was deleted, and index vectors and ids once there are enough of them."""
         self.table.optimize.compact_files()
         self.refresh()
         if len(self) >= INDEX_FROM:
             self.table.create_index("vector", "IVF_HNSW_SQ", metric="dot", replace=True)
+            self.table.create_scalar_index("id", "BTREE", replace=True)
 
     def nearest(
         self, vector: np.ndarray, count: int, where: Mapping[str, str] | None = None
