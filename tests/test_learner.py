@@ -18,6 +18,7 @@ from goldiclip.config import Config, resolve
 from goldiclip.exchange import check
 from goldiclip.learner import Learner
 from goldiclip.losses.start import expected_cross_entropy, expected_retrieval, expected_start, expected_token_loss
+from goldiclip.train.accumulate import backward, split
 from goldiclip.types import DECODER_TASKS, Batch, Losses, Texts
 from synthetic import make_batch
 
@@ -367,6 +368,21 @@ def test_the_papers_start_by_hand() -> None:
     assert expected_start(config)["sd"] == pytest.approx(12 * gaussian, rel=0.01)
 
 
+@pytest.mark.slow
+def test_a_learner_of_the_papers_size_starts_where_it_should() -> None:
+    """ViT-B/16, text tower, decoder and 65,536 prototypes as the paper has them; fewer images and local views."""
+    config = recipes.recipe("cc3m")
+    data = replace(config.data, captions=2, views=replace(config.data.views, num_local=1))
+    config = replace(config, data=data, run=replace(config.run, batch=2, precision="fp32"))
+    with torch.no_grad():
+        losses = Learner(config)(make_batch(config, 2, tasks=[DECODER_TASKS] * 2))
+    assert losses.terms["ret"].item() == pytest.approx(expected_start(config)["ret"], rel=0.15)
+    for task in DECODER_TASKS:  # some ten tokens each
+        assert losses.terms[task].item() == pytest.approx(10.91, abs=0.4), task
+    for pool in ("ta", "tc"):
+        assert 10.65 < losses.metrics[f"sd/{pool}"].item() < 11.2, pool
+
+
 # --- bad input --------------------------------------------------------------------------------------------------------
 
 
@@ -400,16 +416,26 @@ def bad_batches(config: Config) -> Iterator[tuple[Batch, str]]:
     yield replace(batch, shared_caption=batch.shared_caption + 3), "3 captions per image"
     yield replace(batch, task=batch.task + 4), "4 decoder tasks"
     yield replace(batch, task_owner=batch.task_owner + 1), "3 images"
+    yield replace(batch, task_owner=batch.task_owner.flip(0)), "task_owner does not ascend"
     yield (
         replace(batch.to("cpu"), task_texts=replace(batch.task_texts, target_start=batch.task_texts.lengths)),
         "num_targets",
     )
 
 
-@pytest.mark.parametrize("case", range(14))
+@pytest.mark.parametrize("case", range(15))
 def test_a_malformed_batch_is_refused_in_words(config: Config, case: int) -> None:
     batch, message = list(bad_batches(config))[case]
     with pytest.raises(ValueError, match=message):
         check(batch)
     with pytest.raises(ValueError, match=message):
         Learner(config)(batch)
+    with pytest.raises(ValueError, match=message):
+        backward(Learner(config), split(batch, 2))
+
+
+def test_micro_batches_with_more_captions_than_others_are_refused_in_words(config: Config) -> None:
+    more = replace(config, data=replace(config.data, captions=config.data.captions + 2))
+    pieces = [make_batch(one, 2) for one in (config, more)]
+    with pytest.raises(ValueError, match="micro-batches have 3 to 5 captions per image"):
+        backward(Learner(config), pieces)

@@ -59,7 +59,9 @@ def exchange(batches: Sequence[Batch], embedding: Tensor, ranks: Ranks, tasks: S
 
     `batches` are this rank's share of the step, `embedding` its captions' embeddings, `tasks` the active decoder tasks.
     """
-    num_images, num_captions = sum(map(len, batches)), batches[0].captions_per_image
+    num_images, (num_captions, *more) = sum(map(len, batches)), sorted({batch.captions_per_image for batch in batches})
+    if more:
+        raise ValueError(f"micro-batches have {num_captions} to {more[-1]} captions per image: a step needs one number")
     integers = ranks.gather(torch.cat([_integers(batch) for batch in batches]))
     if len(integers) != num_images * ranks.size:
         found = f"{len(integers)} images on {ranks.size} ranks, {num_images} of them on rank {ranks.rank}"
@@ -125,6 +127,8 @@ def _check_values(batch: Batch) -> None:
         if len(values) and not 0 <= int(values.min()) <= int(values.max()) < limit:
             found = f"{int(values.min())} to {int(values.max())}"
             raise ValueError(f"batch.{name} reaches from {found}; there are {limit} {of}, counted from 0")
+    if (batch.task_owner.diff() < 0).any():
+        raise ValueError("batch.task_owner does not ascend: task texts lie image by image, so that a batch can be cut")
     counted = tuple(batch.count_targets().tolist())
     if batch.num_targets and batch.num_targets != counted:
         raise ValueError(f"batch.num_targets is {batch.num_targets}; its task texts have {counted}")

@@ -105,6 +105,12 @@ def test_softmax_trained_weights_have_no_bias_and_that_is_said():
     assert_close(started.scale.bias.detach(), torch.tensor([-10.0]))
 
 
+def test_a_tokenizer_other_than_clips_is_said():
+    reports: list[Report] = []
+    from_open_clip(theirs().state_dict(), **HEADS, show=reports.append)
+    assert "60 tokens, not CLIP's 49,408" in str(reports[0])
+
+
 def test_local_views_are_open_clips_with_resized_positions():
     model = theirs().float()
     ours = from_open_clip(model, show=quietly)
@@ -162,7 +168,8 @@ def test_a_tower_of_another_kind_is_pointed_elsewhere():
     [
         ({"pool_type": "avg"}, {}, "the class token is the image"),
         ({"final_ln_after_pool": True}, {}, "the class token is the image"),
-        ({}, {"pool_type": "last"}, "the last token is the text"),
+        ({}, {"pool_type": "last"}, "the token of the highest id is the text"),
+        ({}, {"pool_type": "eos"}, "the token of the highest id is the text"),
         ({}, {"no_causal_mask": True}, "texts are read causally"),
         ({}, {"norm_kwargs": {"eps": 1e-6}}, "LayerNorm's eps"),
     ],

@@ -13,7 +13,7 @@ from typing import Any, TypedDict, Unpack
 import torch
 from torch import Tensor, nn
 
-from goldiclip.config import Model
+from goldiclip.config import CLIP_TOKENS, Model
 from goldiclip.model.clip_layout import (
     VISION,
     Row,
@@ -212,6 +212,8 @@ def _take_towers(source: Source, sizes: Model, image: str, text: str, report: Re
     has_bias = "logit_bias" in source
     if not has_bias:
         report.notes.append(f"{NO_BIAS}: rankings are unaffected, sigmoid losses want it fitted first")
+    if sizes.text.vocabulary != CLIP_TOKENS:
+        report.notes.append(f"{sizes.text.vocabulary:,} tokens, not CLIP's {CLIP_TOKENS:,}: texts want their tokenizer")
     tensors = take(source, vision_rows(sizes.vision.depth)) | take(source, text_rows(sizes.text.depth))
     return tensors | take(source, projection_rows(image, text)) | take(source, scalar_rows(has_bias))
 
@@ -265,8 +267,9 @@ def _require_plain(model: Any) -> None:
     visual, text = model.visual, getattr(model, "text", model)
     found = {
         "the class token is the image": visual.pool_type == "tok" and not visual.final_ln_after_pool,
-        "the last token is the text": getattr(text, "text_pool_type", getattr(text, "pool_type", ""))
-        in ("argmax", "eos"),
+        # CLIP's EOT; an "eos" of any other id comes of a tokenizer that is not CLIP's
+        "the token of the highest id is the text": getattr(text, "text_pool_type", getattr(text, "pool_type", ""))
+        == "argmax",
         "texts are read causally": text.attn_mask is not None,
         "LayerNorm's eps is 1e-5": visual.ln_post.eps == text.ln_final.eps == 1e-5,
     }

@@ -19,7 +19,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from goldiclip.exchange import StepTexts
+from goldiclip.exchange import StepTexts, check
 from goldiclip.train.parallel import average_gradients, local_gradients, sync_gradients, unwrapped
 from goldiclip.types import Batch, Losses
 
@@ -28,6 +28,7 @@ def split(batch: Batch, micro_batch: int) -> list[Batch]:
     """A batch in pieces of at most `micro_batch` images; 0 leaves it whole. Best done before it is on a device."""
     if not micro_batch or micro_batch >= len(batch):
         return [batch]
+    check(batch)
     return [batch.slice(start, min(start + micro_batch, len(batch))) for start in range(0, len(batch), micro_batch)]
 
 
