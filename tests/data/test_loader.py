@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -407,6 +408,7 @@ def test_a_stalled_loader_names_the_worker_and_the_shard() -> None:
     loader = Loader(small(workers=2), TOKENIZER, stop=60, sources=[album], timeout_seconds=4.0)
     with pytest.raises(LoaderStopped, match=r"worker [01] gave no batch for 4 s; it was at album/00001\.tar, row 4 "):
         list(loader)
+    assert re.match(r"loader worker [01] is at album/00001\.tar, row 4 ", loader.whereabouts()), "said before that, too"
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

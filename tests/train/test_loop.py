@@ -148,8 +148,6 @@ def test_the_best_weights_are_kept(
 class Slow:
     """A loader whose second batch is late."""
 
-    position = 0
-
     def __init__(self, batches: list[Batch]) -> None:
         self.batches = batches
 
@@ -158,8 +156,8 @@ class Slow:
         time.sleep(0.4)
         yield self.batches[1]
 
-    def place(self, position: int) -> str:
-        return f"00007.tar, row 3 (position {position})"
+    def whereabouts(self) -> str:
+        return "loader worker 0 is at 00007.tar, row 3 (position 48)"
 
 
 def batches_of(config: Config, count: int) -> list[Batch]:

@@ -96,6 +96,7 @@ class Loader:
         self._seen = 0
         self._bad: Counter[str] = Counter()
         self._messages: dict[str, list[str]] = {}
+        self._turn: tuple[int, _Batches] | None = None  # the worker that is waited for
 
     @property
     def num_samples(self) -> int:
@@ -113,6 +114,12 @@ class Loader:
     def place(self, position: int) -> str:
         """The shard and row at a position of the stream, for messages."""
         return _place(self.sources, self.stream, position)
+
+    def whereabouts(self) -> str:
+        """Whom the next batch is waited for, and where that one is, for messages."""
+        if self._turn is None:
+            return f"the loader is at {self.place(self.position)}"
+        return f"loader worker {self._turn[0]} is {self._at(*self._turn)}"
 
     # --- workers ---
 
@@ -150,6 +157,7 @@ class Loader:
             return iter(loader)
 
     def _next(self, deliveries: Iterator[Delivery], worker: int, dataset: _Batches) -> Delivery:
+        self._turn = worker, dataset
         try:
             return next(deliveries)
         except RuntimeError as error:
@@ -160,13 +168,15 @@ class Loader:
 
     def _stopped(self, worker: int, pid: str | None, dataset: _Batches, error: Exception) -> LoaderStopped:
         """`worker` is the one whose turn it is; one that died is found by its pid."""
-        positions, pids = dataset.progress.unbind(1)
+        pids = dataset.progress[:, 1]
         if pid and int(pid) in pids:
             worker = pids.tolist().index(int(pid))
-        position = int(positions[worker])
-        where = f"was at {self.place(position)}" if position >= 0 else "had begun no sample"
         what = "ended (out of memory, or of /dev/shm?)" if pid else f"gave no batch for {self._timeout_seconds:g} s"
-        return LoaderStopped(f"loader worker {worker} {what}; it {where}: {error}")
+        return LoaderStopped(f"loader worker {worker} {what}; it was {self._at(worker, dataset)}: {error}")
+
+    def _at(self, worker: int, dataset: _Batches) -> str:
+        position = int(dataset.progress[worker, 0])
+        return f"at {self.place(position)}" if position >= 0 else "at no sample yet"
 
     # --- bad samples ---
 

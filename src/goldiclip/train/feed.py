@@ -75,8 +75,7 @@ class Feed:
             try:
                 return self.ready.get(timeout=PATIENCE_SECONDS)
             except queue.Empty:
-                where = self.loader.place(self.loader.position)
-                self.complain(f"no batch for {PATIENCE_SECONDS:.0f} s; the loader is at {where}: still waiting")
+                self.complain(f"no batch for {PATIENCE_SECONDS:.0f} s; {self.loader.whereabouts()}: still waiting")
 
     def _fetch(self) -> None:
         if self.device.type == "cuda":
