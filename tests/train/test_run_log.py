@@ -17,6 +17,7 @@ from rich.text import Text
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from goldiclip.config import Config, ConfigError
+from goldiclip.train.folder import launched, open_folder
 from goldiclip.train.log import Log, cut_log, numbers, open_sinks, read_log
 from goldiclip.train.panel import Panel, duration, sparkline
 
@@ -146,10 +147,14 @@ def test_a_tracker_gets_every_number_under_the_runs_name(
     module = types.ModuleType(package)
     module.init = lambda **named: heard.append(named) or run  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, package, module)
-    (sink,) = open_sinks(small_run(f"run.sinks={package}"), tmp_path / "first", 0)
+    config = small_run(f"run.sinks={package}")
+    for place in (tmp_path / "first", tmp_path / "elsewhere" / "first"):
+        open_folder(config, place, None)
+    (sink,) = open_sinks(config, tmp_path / "first", 0)
     sink(record(7))
     sink.close()  # type: ignore[attr-defined]
-    assert heard[0]["name"] == "first"
+    assert heard[0]["name"] == f"first-{launched(tmp_path / 'first', 'id')}"
+    assert not heard[0]["name"].endswith(launched(tmp_path / "elsewhere" / "first", "id") or ""), "not taken for one"
     assert heard[0]["config"]["run.batch"] == "8"
     assert heard[1] == ((dict(numbers(record(7))),), {"step": 7})
     assert heard[2] == "end"

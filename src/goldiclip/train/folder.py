@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import secrets
 import shutil
 import socket
 from collections.abc import Iterator, Mapping
@@ -80,7 +81,7 @@ def open_folder(
         return _resumed(resume, config)
     path = out or Path("runs") / (config.run.name or config.recipe.replace("/", "-") or "run")
     if (path / "config.yaml").exists():
-        if requeue or (is_restarted(os.environ) and _token_of(path) == launch_token(os.environ)):
+        if requeue or (is_restarted(os.environ) and launched(path, "token") == launch_token(os.environ)):
             return _continued(path, config)
         raise FileExistsError(
             f"{path} holds a run already: continue it with --resume {path}, or name another folder with --out"
@@ -89,7 +90,8 @@ def open_folder(
         raise FileExistsError(f"{path} is not empty and holds no run: name another folder with --out")
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
-        write_durably(path / "launch.json", json.dumps({"token": launch_token(os.environ), "versions": versions()}))
+        facts = {"token": launch_token(os.environ), "id": secrets.token_hex(4), "versions": versions()}
+        write_durably(path / "launch.json", json.dumps(facts))
         write_durably(path / "config.yaml", to_yaml(config))
     return RunFolder(path, resumes=False), config
 
@@ -157,9 +159,10 @@ def changes(before: Config, after: Config) -> dict[str, tuple[object, object]]:
     return {name: (was[name], value) for name, value in flatten(after) if was[name] != value}
 
 
-def _token_of(path: Path) -> str | None:
+def launched(path: Path, what: str) -> str | None:
+    """What the launch that began a run left of itself: its job's `token`, and the run's own `id`."""
     file = path / "launch.json"
-    return json.loads(file.read_text()).get("token") if file.is_file() else None
+    return json.loads(file.read_text()).get(what) if file.is_file() else None
 
 
 def launch_token(environment: Mapping[str, str]) -> str:

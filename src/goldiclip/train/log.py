@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from goldiclip.config import Config, ConfigError, flatten
+from goldiclip.train.folder import launched
 
 Record = Mapping[str, Any]
 Sink = Callable[[Record], None]
@@ -142,7 +143,7 @@ def _trackio(config: Config, folder: Path, step: int) -> Sink:
 
 
 def _tracker(package: str, config: Config, folder: Path) -> Sink:
-    """W&B and trackio share their interface: init, log, finish. The run's folder name identifies it across restarts."""
+    """W&B and trackio share their interface: init, log, finish. Folder and id make one run of all its restarts."""
     import importlib
 
     try:
@@ -150,8 +151,9 @@ def _tracker(package: str, config: Config, folder: Path) -> Sink:
     except ImportError as error:
         raise ConfigError(f"run.sinks names {package}, which is not installed: pip install {package}") from error
     settings = {name: str(value) for name, value in flatten(config)}
-    identity: dict[str, Any] = {"id": folder.name} if package == "wandb" else {}
-    run = tracker.init(project="goldiclip", name=folder.name, config=settings, resume="allow", **identity)
+    name = f"{folder.name}-{launched(folder, 'id')}"  # another folder of the same name is another run
+    own: dict[str, Any] = {"id": name, "dir": str(folder)} if package == "wandb" else {}
+    run = tracker.init(project="goldiclip", name=name, config=settings, resume="allow", **own)
 
     def write(record: Record) -> None:
         run.log(dict(numbers(record)), step=record["step"])
