@@ -23,8 +23,8 @@ types: $(STAMP)
 	$(RUN)/mypy
 
 $(VENV)/bin/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "goldiclip needs Python 3.11 or newer; try: make PYTHON=python3.12")'
-	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo 'Without venv nothing can be installed. Debian and Ubuntu keep it apart: apt install python3-venv'; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "goldiclip needs Python 3.11 or newer; try: make PYTHON=python3.12")'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo 'Without venv nothing can be installed. Debian and Ubuntu keep it apart: apt install python3-venv'; exit 1; }
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
 	.ci/install $(RUN)/python -e .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,20 @@ def test_a_package_that_is_not_there_is_asked_for_in_its_oldest_good_version(mon
     bad = {finding.name: finding.remedy for finding in doctor.examine() if finding.verdict == "bad"}
     assert bad["timm"] == "pip install 'timm>=1.0.20'"
     assert set(bad) == set(doctor.REQUIRED)
+
+
+def test_a_torch_whose_libraries_are_missing_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "torch":
+                raise OSError("libcudart.so.13: cannot open shared object file")
+
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    (gpu,) = (finding for finding in doctor.examine() if finding.name == "GPU")
+    assert gpu.verdict == "bad"
+    assert "libcudart" in gpu.found
+    assert "reinstall torch" in gpu.remedy
 
 
 def test_what_stops_everything_makes_the_command_fail(capsys: pytest.CaptureFixture[str]) -> None:

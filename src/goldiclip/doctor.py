@@ -38,6 +38,7 @@ OPTIONAL = {
     "fastapi": ("serve", "serve"),
     "faiss": ("quick search among more than 4,096 pictures", "serve"),
     "lance": ("an index on object storage", "serve"),
+    "scipy": ("evaluate on Stanford Cars and Oxford Flowers", "evaluate"),
     "onnxruntime": ("export to ONNX with a parity report", "export"),
     "pytest": ("make test", "dev"),
     "playwright": ("the tests of pages in a browser", "oracles"),
@@ -113,8 +114,8 @@ def _memory() -> Finding:
 def _device() -> Finding:
     try:
         import torch
-    except ImportError as error:
-        return Finding("GPU", "bad", f"torch cannot be imported: {error}", "reinstall torch")
+    except (ImportError, OSError) as error:  # OSError: one of its libraries is not there
+        return Finding("GPU", "bad", f"torch cannot be imported: {error}", "pip install --force-reinstall torch")
     if torch.cuda.is_available():
         names = {torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
         memory = torch.cuda.get_device_properties(0).total_memory / 2**30
