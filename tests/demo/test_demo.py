@@ -19,7 +19,7 @@ import pytest
 from goldiclip.cli import main
 from goldiclip.config import ConfigError
 from goldiclip.demo.budget import read_budget, settle
-from goldiclip.demo.run import TERMS
+from goldiclip.demo.page import ASKED
 from goldiclip.train.launch import REQUEUE
 from goldiclip.types import TERMS as ALL_TERMS
 
@@ -83,9 +83,9 @@ def test_it_goes_on_from_wherever_it_was_stopped(home: Path) -> None:
 
 def test_it_says_what_happens_and_why(home: Path) -> None:
     said = (home / "said.txt").read_text()
-    for word in ("Corpus", "Measure", "Train", "Evaluate", "Index", "Tell", "7 of 7", "images/s", *TERMS):
+    for word in ("Corpus", "Measure", "Train", "Evaluate", "Index", "Tell", "7 of 7", "images/s", *ASKED):
         assert word in said
-    assert set(TERMS) == set(ALL_TERMS)
+    assert set(ASKED) == set(ALL_TERMS)
 
 
 def test_the_page_tells_the_whole_story_in_one_file(home: Path) -> None:
@@ -95,7 +95,11 @@ def test_the_page_tells_the_whole_story_in_one_file(home: Path) -> None:
         assert words in page
     for title in ("Search", "Where it looks", "Masks", "How it went", "Task weights", "Losses"):
         assert title in page
-    assert page.count("<div class='hits'>") >= 9  # five queries, four pictures with their phrases
+    for title in ("Six signals from every picture", "What it says", "What it learned from", "Now you"):
+        assert title in page
+    assert page.count(" of 64</small>") == 5  # of five queries, the place at which their picture comes
+    assert page.count("together</small>") >= 4  # pictures with their phrases
+    assert page.count("class='stacks'") == 2
     assert page.count("data:image/webp") > 40
     assert not re.search(r"\bnan\b", re.sub(r"data:[^'\"]+", "", page), flags=re.I)
 
@@ -105,8 +109,9 @@ def test_a_folder_keeps_to_what_it_was_begun_with(home: Path) -> None:
         settle(home / DEMO, 8.0, 0)
 
 
-def test_no_minutes_are_no_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--minutes", "0", "--out", str(tmp_path / "demo")]) == 2
+@pytest.mark.parametrize("minutes", ["0", "-1", "nan", "inf"])
+def test_no_minutes_are_no_demo(minutes: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--minutes", minutes, "--out", str(tmp_path / "demo")]) == 2
     assert "more than 0" in capsys.readouterr().err
 
 

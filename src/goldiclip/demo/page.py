@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import html
-import io
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image, ImageDraw
-
 from goldiclip.config import Config, from_yaml
 from goldiclip.demo.budget import Budget
-from goldiclip.evaluate.results import Results, percent, read_results
+from goldiclip.demo.pictures import examples, heatmaps, inlined, masks, searches
+from goldiclip.evaluate.results import Results, Row, percent, read_results
 from goldiclip.evaluate.spoken import Spoken
 from goldiclip.inference.engine import Engine
 from goldiclip.inference.index import Index
@@ -23,8 +19,18 @@ from goldiclip.train.checkpoint import write_durably
 from goldiclip.train.log import read_log
 from goldiclip.train.report.chart import Series, line_chart
 from goldiclip.train.report.chart import percent as share
-from goldiclip.train.report.page import card_page, loss_charts, section, weight_charts
+from goldiclip.train.report.page import card_page, loss_charts, section, total_chart, weight_charts
+from goldiclip.types import TERMS, Sample
 
+# What each term of the loss asks of the model, for the panel and the page.
+ASKED: dict[str, str] = {
+    "ret": "a picture and its captions find each other among all of the batch",
+    "cap": "say in a sentence what is in the picture",
+    "ref": 'say where "a red cup" is: four numbers',
+    "grd": "say what is in this box",
+    "vqa": "answer a question about the picture",
+    "sd": "say of a small crop what a slower copy says of the whole picture",
+}
 # What the page shows of each family: set, metric, and what chance would get given the set's counts.
 ROWS: tuple[tuple[str, str, str], ...] = (
     ("Short captions: recall@1, text to image", "scenes_short", "text_to_image/recall@1"),
@@ -39,59 +45,104 @@ SPOKEN = {
     "locate/mean_iou": "Boxes: mean overlap with the true one",
     "ask/accuracy": "Questions, all kinds: right",
 }
-COLOURS = ((214, 39, 40), (31, 119, 180), (44, 160, 44), (148, 103, 189))
 
 
-def write_page(out: Path, budget: Budget, engine: Engine, index: Index, said: Sequence[Spoken]) -> Path:
-    run = out / "run"
+def write_page(
+    out: Path, budget: Budget, engine: Engine, index: Index, samples: Sequence[Sample], said: Sequence[Spoken]
+) -> Path:
+    run, gallery = out / "run", out / "corpus" / "eval"
     config = from_yaml((run / "config.yaml").read_text(), str(run / "config.yaml"), to_train=False)
     records = list(read_log(run / "log.jsonl"))
     steps = [record for record in records if "event" not in record]
     ours, baseline = read_results(run), read_results(out / "baseline")
-    annotations = json.loads((out / "corpus" / "eval" / "retrieval.json").read_text())["annotations"]
-    gallery = out / "corpus" / "eval"
+    spoken: dict[str, list[float]] = json.loads((run / "evaluation" / "spoken.json").read_text())
+    annotations = json.loads((gallery / "retrieval.json").read_text())["annotations"]
+    sheet = f"<figure class='card wide scroll sheet'>{inlined(out / 'corpus.png')}</figure>"
     body = [
+        section("Six signals from every picture", [_signals()], "Weighed against each other as they are learned."),
         section("What it can do", [_table(ours, baseline)], _what(budget)),
         section(
-            "What the decoder says",
-            [_spoken_table(run)],
+            "Search",
+            [_pairs(searches(index, annotations, gallery))],
+            "Held-out sentences, what is found for them, and the picture that each describes, framed.",
+        ),
+        section(
+            "Where it looks",
+            [_pairs(heatmaps(engine, samples))],
+            "Phrases of held-out scenes: all at once, then each one's attention, in its colour.",
+        ),
+        section("Masks", masks(run), "Every pixel goes to the kind that fits it best; nobody showed it a mask."),
+        section(
+            "What it says",
+            [_spoken_table(spoken), _pairs(examples(said))],
             "Held-out scenes; beside what the best constant answer of each kind of question would get.",
         ),
         section(
-            "Search", _searches(index, annotations, gallery), "Held-out sentences; the picture they describe is framed."
+            "How it went", [_held_out(records, out / "baseline"), total_chart(steps), *weight_charts(steps, config)]
         ),
-        section("Where it looks", _heatmaps(engine, annotations, gallery), "Each phrase's attention, in its colour."),
-        section("Masks", _overlays(run), "Picture, prediction, truth; nobody showed it a mask."),
-        section("Captions, answers and boxes", _examples(said), "Right and wrong ones, as they came."),
-        section("What it learned from", [f"<figure class='card wide picture'>{_image(out / 'corpus.png')}</figure>"]),
-        section("How it went", [_held_out(records, out / "baseline"), *weight_charts(steps)]),
-        section("Losses", loss_charts(steps, config)),
+        section("Losses", loss_charts(steps, config), "Over steps; smoothed, the faint line is every step."),
+        section(
+            "What it learned from",
+            [sheet],
+            "Training scenes: with their boxes, as they are cropped, and the captions and tasks that go with them.",
+        ),
+        section("Now you", [_commands(out)]),
     ]
     title = "goldiclip: the first ten minutes"
     page = out / "report.html"
-    write_durably(page, card_page(title, _header(title, budget, config), body))
+    write_durably(page, card_page(title, _header(title, budget, config, ours, spoken), body))
     return page
 
 
-def _header(title: str, budget: Budget, config: Config) -> str:
+def _pairs(cards: Iterable[str]) -> str:
+    return f"<div class='cards pairs wide'>{''.join(cards)}</div>"
+
+
+def _header(title: str, budget: Budget, config: Config, ours: Results, spoken: dict[str, list[float]]) -> str:
     vision, text = config.model.vision, config.model.text
+    minutes = f"{budget.minutes:g} minute" + ("" if budget.minutes == 1 else "s")
     told = (
-        f"From nothing, in about {budget.minutes:g} minutes on {budget.device}: {budget.scenes:,} scenes drawn, and a "
-        f"GoldiCLIP trained on {budget.samples:,} views of them with all six losses ({vision.depth} layers of width "
+        f"From nothing, in about {minutes} on {budget.device}: {budget.scenes:,} scenes drawn, and a GoldiCLIP "
+        f"trained on {budget.samples:,} views of them with all six losses ({vision.depth} layers of width "
         f"{vision.width} for pictures, {text.depth} for texts, {config.model.decoder_depth} to speak). Beside it a "
         f"contrastive model of the same size that had the same time, in which it saw {budget.baseline_samples:,}."
     )
+    _, name, metric = ROWS[0]
+    right = _row_of(ours, name, metric, "tc")
+    answered, constant = spoken["ask/accuracy"][0], spoken["ask/majority"][0]
     tiles = "".join(
-        f"<div class='tile'><span>{name}</span><b>{value}</b><small>{more}</small></div>"
-        for name, value, more in (
-            ("scenes", f"{budget.scenes:,}", f"of {budget.settings.kinds} kinds of things"),
-            ("samples seen", f"{budget.samples:,}", f"{budget.images_per_second:,.0f} a second"),
-            ("the baseline's", f"{budget.baseline_samples:,}", f"{budget.baseline_images_per_second:,.0f} a second"),
-            ("gallery", f"{budget.gallery:,}", "held-out scenes"),
+        f"<div class='tile'><span>{label}</span><b>{value}</b><small>{more}</small></div>"
+        for label, value, more in (
+            ("scenes drawn", f"{budget.scenes:,}", f"of {budget.settings.kinds} kinds of things"),
+            ("views trained on", f"{budget.samples:,}", f"{budget.images_per_second:,.0f} a second"),
+            (
+                f"right picture first, of {budget.gallery:,}",
+                f"{100 * right.value:.1f} %" if right else "–",
+                f"by chance {_chance(ours, name, metric)} %",
+            ),
+            ("questions answered right", f"{100 * answered:.0f} %", f"best constant answers {100 * constant:.0f} %"),
         )
     )
     top = f"<div class='title'><h1>{html.escape(title)}</h1></div><p class='note'>{html.escape(told)}</p>"
     return f"<header>{top}<div class='tiles'>{tiles}</div></header>"
+
+
+def _signals() -> str:
+    rows = "".join(
+        f"<li><b><i class='c{place + 1}'></i>{term}</b><span>{html.escape(ASKED[term])}</span></li>"
+        for place, term in enumerate(TERMS)
+    )
+    return f"<ul class='card wide signals'>{rows}</ul>"
+
+
+def _commands(out: Path) -> str:
+    lines = (
+        f'goldiclip search "a red apple" --index {out / "index"}',
+        f"goldiclip serve {out / 'index'}",
+        f"goldiclip report {out / 'run'}",
+        "goldiclip shards check YOUR_SHARDS",
+    )
+    return f"<pre class='card wide'>{html.escape(chr(10).join(lines))}</pre>"
 
 
 def _what(budget: Budget) -> str:
@@ -114,19 +165,19 @@ def _held_out(records: Sequence[dict[str, Any]], baseline: Path) -> str:
 
 
 def _table(ours: Results, baseline: Results) -> str:
+    heads = ["six losses, tc", "six losses, ta", "contrastive, tc", "contrastive, ta", "chance"]
     rows = []
     for title, name, metric in ROWS:
-        cells = [_cell(results, name, metric, mode) for results in (ours, baseline) for mode in ("tc", "ta")]
-        rows.append(_row([title, *cells, _chance(ours, name, metric)]))
-    heads = ["", "six losses, tc", "six losses, ta", "contrastive, tc", "contrastive, ta", "chance"]
+        cells = [percent(_row_of(results, name, metric, mode)) for results in (ours, baseline) for mode in ("tc", "ta")]
+        rows.append((title, [*cells, _chance(ours, name, metric)]))
     return _card_table(heads, rows)
 
 
-def _cell(results: Results, name: str, metric: str, mode: str) -> str:
+def _row_of(results: Results, name: str, metric: str, mode: str) -> Row | None:
     """One number; segmentation has no such modes, and its value path stands under tc."""
     modes = (mode, "value") if mode == "tc" else (mode,)
     rows = (row for row in results.rows if (row.set, row.metric) == (name, metric) and row.mode in modes)
-    return percent(next(rows, None))
+    return next(rows, None)
 
 
 def _chance(results: Results, name: str, metric: str) -> str:
@@ -140,8 +191,7 @@ def _chance(results: Results, name: str, metric: str) -> str:
     return "–"
 
 
-def _spoken_table(run: Path) -> str:
-    numbers: dict[str, list[float]] = json.loads((run / "evaluation" / "spoken.json").read_text())
+def _spoken_table(numbers: dict[str, list[float]]) -> str:
     rows = []
     for name, (value, low, high) in numbers.items():
         if name.endswith("/majority"):
@@ -149,102 +199,19 @@ def _spoken_table(run: Path) -> str:
         constant = numbers.get(name.replace("/accuracy", "/majority")) if name.endswith("/accuracy") else None
         kind = name.removeprefix("ask/").removesuffix("/accuracy")
         title = SPOKEN.get(name, f"Questions, {kind}: right")
-        cells = [title, f"{100 * value:.1f} ({100 * low:.0f}–{100 * high:.0f})"]
-        rows.append(_row([*cells, f"{100 * constant[0]:.1f}" if constant else "–"]))
-    return _card_table(["", "six losses", "best constant answer"], rows)
+        ours = f"{100 * value:.1f} ({100 * low:.0f}–{100 * high:.0f})"
+        rows.append((title, [ours, f"{100 * constant[0]:.1f}" if constant else "–"]))
+    return _card_table(["six losses", "best constant answer"], rows)
 
 
-def _card_table(heads: Sequence[str], rows: Iterable[str]) -> str:
-    head = "".join(f"<th>{html.escape(text)}</th>" for text in heads)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+def _card_table(heads: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """On a phone each row becomes a small list, which is why every cell knows its heading."""
+    head = "".join(f"<th>{html.escape(text)}</th>" for text in ("", *heads))
+    body = "".join(
+        f"<tr><td>{html.escape(title)}</td>"
+        + "".join(f"<td data-head='{html.escape(name)}'>{html.escape(cell)}</td>" for name, cell in zip(heads, cells))
+        + "</tr>"
+        for title, cells in rows
+    )
+    table = f"<table class='stacks'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f"<div class='card wide scroll'>{table}</div>"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
-
-
-# --- pictures -------------------------------------------------------------------------------------------------------
-
-
-def _searches(index: Index, annotations: Sequence[dict[str, Any]], gallery: Path, count: int = 5) -> list[str]:
-    cards = []
-    for entry in annotations[:: max(1, len(annotations) // count)][:count]:
-        query, wanted = entry["captions"][0], Path(entry["image"]).name
-        hits = index.search(query, k=5)
-        shown = "".join(_image(gallery / "images" / hit.id, framed=hit.id == wanted) for hit in hits)
-        caption = f"<figcaption>{html.escape(query)}</figcaption>"
-        cards.append(f"<figure class='card wide'>{caption}<div class='hits'>{shown}</div></figure>")
-    return cards
-
-
-def _heatmaps(engine: Engine, annotations: Sequence[dict[str, Any]], gallery: Path, count: int = 4) -> list[str]:
-    cards = []
-    for entry in annotations[3 :: max(1, len(annotations) // count)][:count]:
-        picture = gallery / entry["image"]
-        phrases = [part.strip() for part in entry["captions"][0].replace(" and ", ", ").split(",") if part.strip()][:3]
-        maps = engine.heatmap(picture, phrases).cpu().numpy()
-        pictures = [_image(picture)] + [
-            _figure(tinted(Image.open(picture).convert("RGB"), heat, COLOURS[i % len(COLOURS)]), phrase)
-            for i, (heat, phrase) in enumerate(zip(maps, phrases))
-        ]
-        cards.append(f"<figure class='card wide'><div class='hits'>{''.join(pictures)}</div></figure>")
-    return cards
-
-
-def tinted(picture: Image.Image, heat: np.ndarray, colour: tuple[int, int, int]) -> Image.Image:
-    """A picture in grey, its warm places in a colour."""
-    span = heat.max() - heat.min()
-    share = ((heat - heat.min()) / (span or 1))[..., None]
-    grey = np.asarray(picture.convert("L"), dtype=np.float32)[..., None].repeat(3, -1) * 0.6 + 80
-    return Image.fromarray((grey * (1 - share) + np.array(colour) * share).clip(0, 255).astype(np.uint8))
-
-
-def _overlays(run: Path, count: int = 6) -> list[str]:
-    found = sorted((run / "evaluation" / "overlays").rglob("*.png"))[:count]
-    return [f"<figure class='card picture'>{_image(path)}</figure>" for path in found]
-
-
-def _examples(said: Sequence[Spoken], each: int = 4) -> list[str]:
-    """Of every task as many right as wrong ones, where there are."""
-    cards = []
-    for task in dict.fromkeys(one.task for one in said):
-        of_task = [one for one in said if one.task == task]
-        right = [one for one in of_task if one.score >= 0.5][: each // 2]
-        wrong = [one for one in of_task if one.score < 0.5][: each - len(right)]
-        cards += [_example(one) for one in (*right, *wrong)]
-    return cards
-
-
-def _example(one: Spoken) -> str:
-    picture = Image.open(io.BytesIO(one.sample.image)).convert("RGB")
-    if one.box and one.true_box:
-        _frame(picture, one.true_box, (44, 160, 44))
-        _frame(picture, one.box, (214, 39, 40))
-        text = f"“{one.asked}”: overlap {one.score:.2f} (red said, green true)"
-    else:
-        asked = f"{one.asked} " if one.asked else "Caption: "
-        text = f"{asked}“{one.said}”" + ("" if one.score >= 0.5 else f" (known: “{one.truth}”)")
-    tone = "better" if one.score >= 0.5 else "worse"
-    caption = f"<figcaption class='{tone}'>{html.escape(text)}</figcaption>"
-    return f"<figure class='card picture'>{_inline(picture)}{caption}</figure>"
-
-
-def _frame(picture: Image.Image, box: Sequence[float], colour: tuple[int, int, int]) -> None:
-    width, height = picture.size
-    corners = [(box[0] * width, box[1] * height), (box[2] * width - 1, box[3] * height - 1)]
-    ImageDraw.Draw(picture).rectangle([*corners[0], *corners[1]], outline=colour, width=2)
-
-
-def _figure(picture: Image.Image, text: str) -> str:
-    return f"<span class='hit'>{_inline(picture)}<small>{html.escape(text)}</small></span>"
-
-
-def _image(path: Path, framed: bool = False) -> str:
-    return f"<span class='hit{' found' if framed else ''}'>{_inline(Image.open(path).convert('RGB'))}</span>"
-
-
-def _inline(picture: Image.Image) -> str:
-    file = io.BytesIO()
-    picture.save(file, "WEBP", quality=82)
-    return f"<img alt='' src='data:image/webp;base64,{base64.b64encode(file.getvalue()).decode()}'>"

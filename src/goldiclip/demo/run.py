@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import shlex
+import shutil
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +22,7 @@ from goldiclip.data.contact_sheet import contact_sheet
 from goldiclip.data.scenes import write_corpus
 from goldiclip.data.shards import Shards
 from goldiclip.demo.budget import CONTRASTIVE, Budget, demo_config, keep, measured, num_cores, settle, with_length
-from goldiclip.demo.page import ROWS, write_page
+from goldiclip.demo.page import ASKED, ROWS, write_page
 from goldiclip.evaluate.results import FILE, read_results
 from goldiclip.evaluate.run import Options, evaluate
 from goldiclip.evaluate.spoken import Spoken, answers, captions, located, spoken_numbers
@@ -26,17 +31,9 @@ from goldiclip.inference.index import Index
 from goldiclip.inference.sources import images_in
 from goldiclip.train.launch import Interrupted
 from goldiclip.train.loop import train
+from goldiclip.types import Sample
 
 STEPS = ("Corpus", "Measure", "Train", "Train the baseline", "Evaluate", "Index", "Tell")
-# What each term of the loss asks of the model: the names that the panel shows.
-TERMS = {
-    "ret": "a picture and its captions find each other among all of the batch",
-    "cap": "say in a sentence what is in the picture",
-    "ref": 'say where "a red cup" is: four numbers',
-    "grd": "say what is in this box",
-    "vqa": "answer a question about the picture",
-    "sd": "say of a small crop what a slower copy says of the whole picture",
-}
 
 
 class Demo:
@@ -65,12 +62,12 @@ class Demo:
         self.console.print(f"[green]done[/] in {clock(time.perf_counter() - started)}")
 
     def say(self, text: str) -> None:
-        self.console.print(escape(text), style="dim", highlight=False)
+        self.console.print(escape(text), style="dim", highlight=False, soft_wrap=not self.console.is_terminal)
 
 
 def demo(out: Path, minutes: float = 8.0, seed: int = 0) -> Path:
     """Everything, within about so many minutes; run again, it goes on where it stopped. Returns the page."""
-    if minutes <= 0:
+    if not 0 < minutes < math.inf:
         raise ConfigError(f"--minutes is {minutes:g}; allowed: more than 0")
     show = Demo(minutes)
     out.mkdir(parents=True, exist_ok=True)
@@ -94,15 +91,23 @@ def demo(out: Path, minutes: float = 8.0, seed: int = 0) -> Path:
         engines = {name: Engine.load(out / name) for name in ("run", "baseline")}
         for name, engine in engines.items():
             measure(engine, corpus / "eval", out / name, show)
-        said = say(engines["run"], corpus, out / "run", most=200 if minutes >= 4 else 100 if minutes >= 1 else 16)
+        samples = held_out(corpus, most=200 if minutes >= 4 else 100 if minutes >= 1 else 16)
+        said = say(engines["run"], samples, out / "run")
     with show.step("Index", "Embedding the gallery, so that a sentence finds its picture."):
         index = Index.create(out / "index", engines["run"])
         index.add(images_in(corpus / "eval" / "images"))
     with show.step("Tell", "One page with everything on it."):
-        page = write_page(out, budget, engines["run"], index, said)
-    show.console.print(f"\nOpen [bold]{page}[/] in a browser. Then, for example:")
-    show.say(f'  goldiclip search "a red apple" --index {out / "index"}\n  goldiclip serve {out / "index"}')
+        page = write_page(out, budget, engines["run"], index, samples, said)
+    show.console.print(f"\nOpen [bold]{escape(str(page))}[/] in a browser. Then, for example:", soft_wrap=True)
+    program, kept = called(), shlex.quote(str(out / "index"))
+    show.say(f'  {program} search "a red apple" --index {kept}\n  {program} serve {kept}')
     return page
+
+
+def called() -> str:
+    """How to call goldiclip from here: by its name, or by its place in an environment that is not active."""
+    beside = Path(sys.executable).with_name("goldiclip")
+    return "goldiclip" if shutil.which("goldiclip") or not beside.exists() else shlex.quote(os.path.relpath(beside))
 
 
 def clock(seconds: float) -> str:
@@ -131,7 +136,7 @@ def legend() -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold")
     table.add_column(style="dim")
-    for name, meaning in TERMS.items():
+    for name, meaning in ASKED.items():
         table.add_row(name, meaning)
     return table
 
@@ -163,10 +168,13 @@ def measure(engine: Engine, sets: Path, run: Path, show: Demo) -> None:
     evaluate(engine, sets, options, out=run / "evaluation", name=run.name, command="goldiclip demo", say=say)
 
 
-def say(engine: Engine, corpus: Path, run: Path, most: int) -> list[Spoken]:
-    """What the decoder says about held-out scenes; the numbers are kept beside the evaluation."""
+def held_out(corpus: Path, most: int) -> list[Sample]:
     shards = Shards(str(corpus / "held_out" / "*.tar"))
-    samples = [shards[place] for place in range(min(most, len(shards)))]
+    return [shards[place] for place in range(min(most, len(shards)))]
+
+
+def say(engine: Engine, samples: Sequence[Sample], run: Path) -> list[Spoken]:
+    """What the decoder says about held-out scenes; the numbers are kept beside the evaluation."""
     said = [*answers(engine, samples), *captions(engine, samples), *located(engine, samples)]
     numbers = {name: [float(value), *_bounds(value)] for name, value in spoken_numbers(said)}
     (run / "evaluation" / "spoken.json").write_text(json.dumps(numbers, indent=1))
