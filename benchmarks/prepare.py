@@ -1,6 +1,9 @@
 """Throughput of each stage of preparation, in records a second.
 
     python benchmarks/prepare.py             what needs no model, on one core
+    python benchmarks/prepare.py --captions captions.csv
+                                             how near phrases come to what people read in captions of Flickr8k, by every
+                                             chunker that is installed
     python benchmarks/prepare.py --models    boxes and questions too: OWLv2-base and Phi-3.5-mini in size and shape,
                                              random weights, through the real classes; on a GPU, a minute and a half
 
@@ -12,11 +15,12 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,10 +42,12 @@ from goldiclip.data.shards import Shards, write_shard, write_shards
 from goldiclip.plan.annotation import DETECTORS
 from goldiclip.plan.devices import device_like
 from goldiclip.prepare.blocks import Job
+from goldiclip.prepare.chunks import chunker, resolve
 from goldiclip.prepare.detectors import Owlv2
 from goldiclip.prepare.duplicates import image_hash, repetitions
 from goldiclip.prepare.images import units
 from goldiclip.prepare.join import join, open_captions
+from goldiclip.prepare.phrases import find_phrases
 from goldiclip.prepare.pipeline import annotate
 from goldiclip.prepare.questions import prompt_for, read_questions, reference_caption
 from goldiclip.prepare.stages import Boxes, Phrases, Questions, Stage
@@ -218,6 +224,46 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
+# --- how good phrases are -------------------------------------------------------------------------------------------
+
+
+def read_by_people(table: Path) -> dict[str, dict[str, list[str]]]:
+    """By sample: caption -> phrases. The tests keep the phrases, and the name of each photo and caption."""
+    tests = Path(__file__).parents[1] / "tests" / "prepare"
+    written = json.loads((tests / "phrases_written.json").read_text())
+    wanted = json.loads((tests / "phrases_flickr8k.json").read_text())
+    number, flickr = Counter[str](), dict[str, list[str]]()
+    with open(table, encoding="utf-8", newline="") as file:
+        for image, caption in csv.reader(file):
+            if phrases := wanted.get(f"{image}#{number[image]}"):
+                flickr[caption] = phrases
+            number[image] += 1
+    return {
+        "Flickr8k": flickr,
+        "LLaVA's manner": {item["caption"]: item["phrases"] for item in written},
+    }
+
+
+def agreement(name: str, captions: Mapping[str, Sequence[str]]) -> tuple[float, float]:
+    """Precision and recall of one chunker."""
+    chunks, right, found, wanted = chunker(name), 0, 0, 0
+    for caption, phrases in captions.items():
+        got = {item.phrase for item in find_phrases([caption], chunks)}
+        right, found, wanted = right + len(got & set(phrases)), found + len(got), wanted + len(set(phrases))
+    return right / found, right / wanted
+
+
+def show_agreement(table: Path) -> None:
+    shown = Table(title="phrases against what people read")
+    for column in ("captions", "number", "chunker", "precision", "recall"):
+        shown.add_column(column, justify="left" if column in ("captions", "chunker") else "right")
+    for source, captions in read_by_people(table).items():
+        for name in dict.fromkeys(("rules", resolve("auto"))):
+            precision, recall = agreement(name, captions)
+            shown.add_row(source, f"{len(captions):,}", name, f"{precision:.3f}", f"{recall:.3f}")
+    Console(width=100).print(shown)
+
+
 def said_of_peak(rows: Sequence[tuple[str, int, float]]) -> str:
     """What the plan's constants are set by."""
     device = device_like(torch.cuda.get_device_name()) if torch.cuda.is_available() else None
@@ -238,7 +284,9 @@ def show(title: str, rows: Sequence[tuple[str, int, float]]) -> None:
     Console(width=100).print(table)
 
 
-def main(count: int = 512, rounds: int = 3, models: bool = False, small: bool = False) -> None:
+def main(
+    count: int = 512, rounds: int = 3, models: bool = False, small: bool = False, captions: Path | None = None
+) -> None:
     """Measure.
 
     Args:
@@ -246,7 +294,11 @@ def main(count: int = 512, rounds: int = 3, models: bool = False, small: bool = 
         rounds: Of everything without a model; the best counts.
         models: Also boxes and questions, with models of the real sizes.
         small: Models of one layer, to see that all of it runs.
+        captions: Flickr8k's, image and caption; nothing is timed then, phrases are judged.
     """
+    if captions:
+        show_agreement(captions)
+        return
     torch.set_num_threads(1)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with tempfile.TemporaryDirectory() as folder:

@@ -12,11 +12,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torchvision.io import encode_jpeg
 
 from goldiclip.config import ConfigError
 from goldiclip.prepare.boxes import BoxLimits, choose, corners, from_padded_square, overlap, regions_of
-from goldiclip.prepare.detectors import GroundingDino, Owlv2, detector, in_batches
-from goldiclip.types import Region
+from goldiclip.prepare.detectors import GroundingDino, Owlv2, detector, from_folder_or_hub, in_batches
+from goldiclip.prepare.stages import Boxes, Phrases
+from goldiclip.types import Caption, Region, Sample
 
 Models = Callable[[str], Path]
 
@@ -291,3 +293,57 @@ def test_a_model_that_is_not_there_is_said(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     with pytest.raises(ConfigError, match="cannot be loaded"):
         detector(f"owlv2:{tmp_path}")
+
+
+def test_the_hub_is_asked_once_and_only_for_what_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a network each file that is asked for costs half a minute of retries."""
+    hub = pytest.importorskip("huggingface_hub")
+    asked: list[str] = []
+
+    class Kind:
+        here = True
+
+        @classmethod
+        def from_pretrained(cls, model: str, local_files_only: bool = False) -> str:
+            asked.append("local" if local_files_only else "every file")
+            if local_files_only and not cls.here:
+                raise OSError(model)
+            return model
+
+    def answer(model: str, file: str) -> None:
+        asked.append(file)
+        if model == "some/unreachable":
+            raise OSError("nobody answers")
+
+    monkeypatch.setattr(hub, "hf_hub_download", answer)
+    assert from_folder_or_hub(Kind, "some/model") == "some/model"
+    assert asked == ["local"]
+    Kind.here = False
+    assert from_folder_or_hub(Kind, "some/model") == "some/model"
+    assert asked[1:] == ["local", "config.json", "every file"]
+    with pytest.raises(OSError, match="nobody answers"):
+        from_folder_or_hub(Kind, "some/unreachable")
+    assert asked[4:] == ["local", "config.json"]
+
+
+def test_a_stage_goes_on_with_half_the_batch(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device with room for two images: every image gets its boxes, and the smaller batch is kept."""
+    opened = Owlv2(str(models("owlv2")), batch=8, min_score=0.0)
+    centre_boxes(opened)
+    answers, sizes = opened._answers, list[int]()
+
+    def cramped(pictures: list[Tensor], phrases: list[list[str]]) -> tuple[Tensor, Tensor]:
+        sizes.append(len(pictures))
+        if len(pictures) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return answers(pictures, phrases)
+
+    monkeypatch.setattr(opened, "_answers", cramped)
+    encoded = [encode_jpeg(picture).numpy().tobytes() for picture in images(*[(24, 36)] * 8)]
+    samples = [Sample(f"{n}", data, (Caption("A dog."),)) for n, data in enumerate(encoded)]
+    counts: Counter[str] = Counter()
+    phrased = Phrases("rules").open("cpu")(samples, counts)
+    made = Boxes(lambda device: opened, BoxLimits(min_score=0.0), batch=8).open("cpu")(phrased, counts)
+    assert all(sample.regions for sample in made)
+    assert counts["out of memory: batch halved"] == 2
+    assert sizes == [8, 4, 2, 2, 2, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -55,8 +56,8 @@ class _Transformers:
     def __init__(self, model: str, device: str = "cpu", batch: int = 16, min_score: float = 0.1) -> None:
         transformers = _transformers()
         try:
-            self.processor: Any = getattr(transformers, self.classes[0]).from_pretrained(model)
-            self.model: Any = getattr(transformers, self.classes[1]).from_pretrained(model)
+            self.processor: Any = from_folder_or_hub(getattr(transformers, self.classes[0]), model)
+            self.model: Any = from_folder_or_hub(getattr(transformers, self.classes[1]), model)
         except (OSError, ValueError) as error:
             raise ConfigError(f"detector {model!r} cannot be loaded: {str(error)[:300]}") from error
         self.name, self.device, self.batch, self.min_score = model, torch.device(device), batch, min_score
@@ -192,6 +193,19 @@ def in_batches(
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
     return found, batch
+
+
+def from_folder_or_hub(kind: Any, model: str, **settings: Any) -> Any:
+    """`kind.from_pretrained`. What is here is not asked for; where nobody answers, one file is asked for, not each."""
+    try:
+        return kind.from_pretrained(model, local_files_only=True, **settings)
+    except (OSError, ValueError):
+        if os.path.isdir(model):
+            raise
+    import huggingface_hub
+
+    huggingface_hub.hf_hub_download(model, "config.json")
+    return kind.from_pretrained(model, **settings)
 
 
 def _transformers() -> Any:

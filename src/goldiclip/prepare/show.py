@@ -70,8 +70,10 @@ def _draw_image(canvas: Canvas, sample: Sample, image: Image.Image, colours: dic
         corner = canvas.box(frame, region.box, colour, 3 if region.score >= TRAINED_SCORE else 1)
         canvas.label(*corner[:2], f"{number}", colour)
     y = frame[3] + 10
-    title = f"{len(sample.regions)} boxes" if sample.regions else "no boxes"
-    y = canvas.text(MARGIN, y, [(title, DIM, True), ("weaker than training takes: thin", DIM, False)], PICTURE, 13) + 2
+    title: list[Run] = [(_number(len(sample.regions), "box", "boxes"), DIM, True)]
+    if any(region.score < TRAINED_SCORE for region in sample.regions):
+        title.append(("thin: weaker than training takes", DIM, False))
+    y = canvas.text(MARGIN, y, title, PICTURE, 13) + 2
     for number, region in enumerate(sample.regions, 1):
         canvas.label(MARGIN, y + 1, f"{number}", colours[region.phrase], 11)
         said: list[Run] = [(region.phrase, INK, False), (f"{region.score:.2f}", DIM, False)]
@@ -99,7 +101,11 @@ def _said(caption: Caption) -> list[Run]:
 
 
 def _draw_questions(canvas: Canvas, sample: Sample, left: int, top: float) -> None:
-    y = canvas.text(left, top, [(f"{len(sample.questions)} questions", DIM, True)], TEXT, 13) + 2
+    y = canvas.text(left, top, [(_number(len(sample.questions), "question", "questions"), DIM, True)], TEXT, 13) + 2
     for item in sample.questions:
         runs: list[Run] = [(item.question, INK, False), (item.answer, COLOURS[2], True), (item.kind, DIM, False)]
         y = canvas.text(left, y, runs, TEXT, 13) + 2
+
+
+def _number(count: int, one: str, several: str) -> str:
+    return f"{count or 'no'} {one if count == 1 else several}"

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from goldiclip.config import ConfigError
-from goldiclip.prepare.detectors import _transformers, in_batches
+from goldiclip.prepare.detectors import _transformers, from_folder_or_hub, in_batches
 
 PHI = "microsoft/Phi-3.5-mini-instruct"
 MAX_NEW_TOKENS = 500  # the paper's
@@ -55,8 +55,8 @@ class ModelWriter:
         self.device = torch.device(device)
         self.precision = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         try:
-            self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(model, padding_side="left")
-            self.model: Any = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=self.precision)
+            self.tokenizer: Any = from_folder_or_hub(transformers.AutoTokenizer, model, padding_side="left")
+            self.model: Any = from_folder_or_hub(transformers.AutoModelForCausalLM, model, dtype=self.precision)
         except (OSError, ValueError) as error:
             raise ConfigError(f"writer {model!r} cannot be loaded: {str(error)[:300]}") from error
         if self.tokenizer.pad_token is None:
