@@ -92,6 +92,13 @@ def test_cmyk_comes_out_in_the_right_colours() -> None:
     assert colour[1:].max() < 80
 
 
+@pytest.mark.parametrize("form", ["PNG", "TIFF"])
+def test_sixteen_bits_of_grey_keep_their_shades(form: str) -> None:
+    shades = np.arange(0, 256, dtype=np.uint16)[None].repeat(16, axis=0)
+    image = decode_image(encoded(Image.fromarray(shades * 257), form))
+    assert torch.equal(image, torch.from_numpy(shades.astype(np.uint8)).expand(3, 16, 256))
+
+
 def test_a_png_named_otherwise_is_known_by_its_bytes() -> None:
     lossless = photo()
     assert torch.equal(decode_image(encoded(lossless, "PNG")), torch.from_numpy(np.array(lossless)).permute(2, 0, 1))

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import io
 import warnings
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from goldiclip.data.schema import BadSample
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 try:
     from torchvision.io import ImageReadMode, decode_jpeg
@@ -88,11 +93,20 @@ def _decode_with_pillow(data: bytes) -> Tensor:
     try:
         with warnings.catch_warnings(), Image.open(io.BytesIO(data), formats=_FORMATS) as image:
             warnings.simplefilter("ignore")
-            pixels = bytearray(image.convert("RGB").tobytes())
             width, height = image.size
+            pixels = bytearray(_in_bytes(image).convert("RGB").tobytes())
     except Exception as error:  # Pillow raises whatever its many readers raise
         raise _undecodable(error) from None
     return torch.frombuffer(pixels, dtype=torch.uint8).view(height, width, 3).permute(2, 0, 1)
+
+
+def _in_bytes(image: Image.Image) -> Image.Image:
+    """16 bits of grey as 8: Pillow would cut them at 255, and almost all of the picture is white."""
+    if not image.mode.startswith("I"):
+        return image
+    from PIL import Image
+
+    return Image.fromarray((np.asarray(image, np.int64) // 257).clip(0, 255).astype(np.uint8))
 
 
 def _pillow_size(data: bytes) -> tuple[int, int]:
