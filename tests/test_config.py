@@ -87,8 +87,8 @@ def test_no_words_change_nothing() -> None:
         ("data.workers=-1", "0 or more"),
         ("optim.betas=0.9,1", "two numbers from 0, below 1"),
         ("model.decoder_heads=0", "1 or more, for cap"),
-        ("model.vision.image_size=33", "a multiple of model.vision.patch_size, 8"),
-        ("data.views.local_size=20", "a multiple of model.vision.patch_size"),
+        ("model.vision.image_size=33", "a multiple of the patch size, 8"),
+        ("data.views.local_size=20", "a multiple of the patch size"),
         ("model.pooling_heads=3", "divisor of model.embedding"),
     ],
 )
@@ -110,6 +110,18 @@ def test_yaml_is_checked_like_words() -> None:
         from_yaml("schema: 99")
     with pytest.raises(ConfigError, match="mapping"):
         from_yaml("- 1")
+    for text in ("a: b: c", "!!python/object/apply:os.system ['echo run']"):
+        with pytest.raises(ConfigError, match=r"mine\.yaml: not a configuration in YAML: .*line 1"):
+            from_yaml(text, "mine.yaml")
+
+
+def test_a_towers_name_tells_its_patch_size() -> None:
+    """cc3m's vit_base_patch16_clip_224: a view that does not divide would stop the run at its first step."""
+    with pytest.raises(ConfigError, match=r"data\.views\.local_size is 100; allowed: a multiple of the patch size, 16"):
+        override(recipe("cc3m"), ["data.views.local_size=100"])
+    assert override(
+        recipe("cc3m"), ["model.vision.patch_size=20", "data.views.local_size=100", "model.vision.image_size=240"]
+    )
 
 
 def test_a_recipe_without_a_term_builds_none_of_its_parts() -> None:

@@ -130,7 +130,10 @@ def from_yaml(text: str, where: str = "config", *, to_train: bool = True) -> Con
 
     `to_train=False` for a record of how a model was trained: parts that it has since been stripped of are no error.
     """
-    found = yaml.safe_load(text)
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where}: not a configuration in YAML: {' '.join(str(error).split())}") from error
     if not isinstance(found, dict):
         raise ConfigError(f"{where}: expected a mapping of settings, found {type(found).__name__}")
     schema = found.pop("schema", SCHEMA_VERSION)
