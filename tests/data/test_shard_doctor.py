@@ -339,9 +339,10 @@ def test_the_commands_say_what_is_wrong_in_one_line(tmp_path, capsys):
     assert cli.main(["shards", "check", str(tmp_path / "gone.tar")]) == 2
     assert cli.main(["shards", "check"]) == 2
     assert cli.main(["shards", "show", "pipe:cat"]) == 2
+    assert cli.main(["shards", "show", str(sick(tmp_path)), "--recipe", "tiny", "--position", "-5"]) == 2
     assert cli.main(["shards", "check", str(sick(tmp_path))]) == 1
     lines = capsys.readouterr().err.strip().splitlines()
-    assert [line.split(":")[0] for line in lines] == ["goldiclip"] * 3
+    assert [line.split(":")[0] for line in lines] == ["goldiclip"] * 4
     assert "no such shard" in lines[0]
 
 

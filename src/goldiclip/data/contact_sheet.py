@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 from torchvision.io import encode_png
 
-from goldiclip.config import Config
+from goldiclip.config import Config, ConfigError
 from goldiclip.data.canvas import COLOURS, DIM, GOLD, INK, RED, Canvas, Rectangle, Run, fit, from_tensor, pale, stack
 from goldiclip.data.decode import decode_image
 from goldiclip.data.example import make_example
@@ -45,6 +45,8 @@ class Drawn:
 
 def contact_sheet(shards: Shards, config: Config, path: Path, count: int = 6, position: int = 0) -> Path:
     """Draw `count` examples of a run on these shards, from `position` on, as a PNG."""
+    if count < 1 or position < 0:
+        raise ConfigError(f"count is {count}, position {position}; allowed: 1 and more, 0 and more")
     tokenizer = Tokenizer.of(config.model.text)
     stream = Stream([shards.lengths], (), config.data.window_shards, config.run.seed)
     positions = np.arange(position, position + count)

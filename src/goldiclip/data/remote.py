@@ -205,7 +205,7 @@ def _file_system(url: str) -> tuple[Any, str]:
 
     try:
         return fsspec.core.url_to_fs(url)
-    except (ImportError, ValueError) as error:
+    except (ImportError, ValueError, TypeError) as error:
         raise ShardError(f"{url}: {_said(error)}") from error
 
 

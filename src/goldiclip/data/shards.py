@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, overload
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from goldiclip.data.index_file import Head, Stamp, cache_folder, ensure_index, load_index
+from goldiclip.data.many import progress
 from goldiclip.data.remote import RemoteShards
 from goldiclip.data.schema import MAX_IMAGE_BYTES, MAX_RECORD_BYTES, BadSample, parse_record, read_sample
 from goldiclip.data.shard_paths import ShardError, expand, is_remote
@@ -132,8 +132,10 @@ class Shards(Sequence[Sample]):
     # --- open files ---
 
     def _heads(self) -> list[Head]:
+        is_long = len(self.paths) >= 64 or any(map(is_remote, self.paths))
         with ThreadPoolExecutor(max_workers=8) as pool:
-            return list(_progress(pool.map(self._head, self.paths), len(self.paths)))
+            heads = pool.map(self._head, self.paths)
+            return list(progress(heads, "reading shard indices", len(self.paths)) if is_long else heads)
 
     def _head(self, path: str) -> Head:
         try:
@@ -210,12 +212,3 @@ def _entry(place: Place, parts: list[bytes], origin: str) -> tuple[str, bytes, d
     if parts[TEXT] and "captions" not in record and "raw_caption" not in record and "caption" not in record:
         record["caption"] = parts[TEXT].decode("utf-8", "replace")
     return place.key, parts[IMAGE], record
-
-
-def _progress(items: Iterable[Head], total: int) -> Iterable[Head]:
-    if total < 64 or not sys.stderr.isatty():
-        return items
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(items, "reading shard indices", total=total, console=Console(stderr=True), transient=True)

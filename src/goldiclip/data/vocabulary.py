@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from goldiclip.config import Config, resolve
 from goldiclip.data.loader import open_sources
+from goldiclip.data.many import progress
 from goldiclip.data.schema import BadSample
 from goldiclip.data.tasks import TASKS
 from goldiclip.data.tokenizer import merged_tokens
@@ -34,7 +35,8 @@ def corpus_texts(config: Config, most: int = LOOKED_AT) -> Iterator[str]:
     yield from (task.prompt.format("") for task in TASKS.values())
     for source in open_sources(config):
         total = int(sum(source.lengths))
-        for index in range(0, total, -(-total // most)):
+        rows = range(0, total, -(-total // most))
+        for index in progress(rows, "reading the corpus's words", len(rows)):
             try:
                 yield from texts_of(source[index])
             except BadSample:
