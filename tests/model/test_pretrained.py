@@ -332,6 +332,14 @@ def test_cosmos_is_its_student_or_teacher_without_the_cross_modal_parts():
     assert_same_encoder(ours, models["teacher"].double())
 
 
+def test_a_cosmos_saved_as_any_model_is_its_student():
+    model = theirs().float()
+    for checkpoint in ({"epoch": 1, "state_dict": model.state_dict()}, {"student": model.state_dict()}):
+        assert_same_encoder(from_cosmos(checkpoint, **HEADS, show=quietly), model.double())
+    with pytest.raises(WeightsError, match="hold no tensors; there is epoch, state_dict"):
+        from_cosmos({"epoch": 1, "state_dict": model.state_dict()}, **HEADS, which="teacher")
+
+
 def test_cosmos_scores_patches_by_the_projection_of_the_class_token():
     model = theirs().float()
     ours = from_cosmos(model.state_dict(), **HEADS, show=quietly)

@@ -40,7 +40,7 @@ def _from_file(loader: str) -> Callable[[str, dict[str, Any]], Engine]:
 
         if not Path(file).is_file():
             raise FileNotFoundError(f"{file}: no such file of weights")
-        tensors = read_weights(file, nest="student" if loader == "from_cosmos" else "")
+        tensors = read_weights(file)
         model = getattr(pretrained, loader)(tensors, **_heads(file, tensors))
         size, context = model.config.vision.image_size, model.config.text.context
         return Engine(model, image_size=size, context=context, **options)

@@ -103,7 +103,8 @@ def from_cosmos(
     **target: Unpack[Target],
 ) -> GoldiCLIP:
     """COSMOS: a CLIP whose cross-modal parts serve its training alone. `which` is "student" or "teacher"."""
-    source = Source(_without_text_prefix(read_weights(weights, nest=which)), f"COSMOS {which} weights")
+    nest = None if which == "student" else which  # a student may also lie where any model does
+    source = Source(_without_text_prefix(read_weights(weights, nest)), f"COSMOS {which} weights")
     report = Report(source.what)
     for prefix in ("image_token_mapping.", "text_token_mapping.", "visual.attn_cross_pool.", "text_attn_cross_pool."):
         source.leave(prefix, "cross-modal distillation, used in COSMOS's training alone", report)

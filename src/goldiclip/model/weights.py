@@ -18,7 +18,7 @@ from goldiclip.model.vision import resize_positions
 Weights = Mapping[str, Tensor] | str | Path | nn.Module
 
 # Where checkpoints of various trainers keep the tensors, and what wrappers put before each name.
-NESTS = ("state_dict", "model", "student", "model_state_dict")
+NESTS = ("student", "state_dict", "model", "model_state_dict")
 WRAPPERS = ("module.", "_orig_mod.", "model.")
 
 # Positions that a longer text context keeps as they are; those beyond are stretched (as Long-CLIP found best).
