@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from goldiclip.config import Config, ConfigError, validate
-from goldiclip.kernels.fp8 import EightBitLinear, narrow_products
+from goldiclip.kernels.fp8 import EightBitLinear, narrow_products, takes
 from goldiclip.learner import Learner
 from goldiclip.train.accumulate import backward
 from goldiclip.train.optim import build_optimizer
@@ -75,6 +75,15 @@ def test_the_loss_curve_overlays_that_of_bf16(tiny: Config) -> None:
     assert plain[-2:].mean() < 0.95 * plain[:2].mean()
     assert not torch.equal(plain, narrow)
     assert ((plain - narrow).abs() <= 0.02 * plain).all()
+
+
+@pytest.mark.parametrize(("capability", "is_taken"), [((8, 0), False), ((8, 9), True), ((9, 0), True)])
+def test_gpus_without_eight_bits_are_known(
+    capability: tuple[int, int], is_taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
+    assert takes(torch.device("cuda")) == is_taken
+    assert takes(torch.device("cpu"))
 
 
 def test_eight_bits_without_bf16_are_refused(tiny: Config) -> None:

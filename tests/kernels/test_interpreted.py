@@ -12,8 +12,10 @@ import pytest
 from goldiclip.kernels.switch import HAS_TRITON
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
-def test_kernels_say_the_same_when_interpreted() -> None:
+@pytest.mark.parametrize("file", ["test_fused.py", "test_whole_step.py"])
+def test_kernels_say_the_same_when_interpreted(file: str) -> None:
     program = [
         sys.executable,
         "-m",
@@ -21,7 +23,7 @@ def test_kernels_say_the_same_when_interpreted() -> None:
         "-q",
         "-p",
         "no:cacheprovider",
-        str(Path(__file__).with_name("test_fused.py")),
+        str(Path(__file__).with_name(file)),
     ]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     ended = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=600)

@@ -14,7 +14,13 @@ import torch
 from torch import Tensor, nn
 
 FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
+OLDEST = (8, 9)  # compute capability
 MULTIPLE = 16  # of every side of a product that libraries take
+
+
+def takes(device: torch.device) -> bool:
+    """Whether products in 8 bits run there: on a CPU by other means, on GPUs from H100 and RTX 40 on."""
+    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= OLDEST
 
 
 class EightBitLinear(nn.Linear):

@@ -23,6 +23,7 @@ FUSED = (
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 # Triton's interpreter runs kernels on a CPU: for tests alone.
 INTERPRETS = os.environ.get("TRITON_INTERPRET") == "1"
+OLDEST = (8, 0)
 _off: set[str] = set()
 
 
@@ -34,12 +35,24 @@ def fuses(name: str, tensor: Tensor) -> bool:
     return INTERPRETS or (tensor.is_cuda and tensor.dtype in (torch.bfloat16, torch.float16))
 
 
+def is_too_old(device: torch.device) -> bool:
+    """Whether this is a GPU without the half precision that kernels multiply in."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) < OLDEST
+
+
+def turn_off() -> None:
+    """From here on everything runs plain in this process."""
+    _off.update(FUSED)
+
+
 def why_plain(device: torch.device, precision: str) -> str:
     """Why nothing is fused in a run; empty where something is."""
     if device.type != "cuda":
         return f"no kernel is fused on {device.type.upper()}: the plain implementations run, with the same numbers"
     if not HAS_TRITON:
         return "Triton is not installed: the plain implementations run, slower and with the same numbers"
+    if is_too_old(device):
+        return f"kernels are for GPUs from A100 on, by compute capability {OLDEST}: the plain implementations run"
     return "" if precision == "bf16" else "kernels are fused in bf16 alone (run.precision=bf16)"
 
 

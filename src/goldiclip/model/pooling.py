@@ -156,8 +156,8 @@ class Pooling(nn.Module):
             from goldiclip.kernels import scores
 
             if queries.dtype == keys.dtype and scores.fits(width, self.heads):
-                joined = (x.transpose(-3, -2).flatten(-2) for x in (queries, keys, values))
-                return scores.cosines(*joined, texts, self.out.weight, self.out.bias, self.heads)
+                queries, keys, values = (x.transpose(-3, -2).flatten(-2) for x in (queries, keys, values))
+                return scores.cosines(queries, keys, values, texts, self.out.weight, self.out.bias, self.heads)
         at_once = NUMBERS_AT_ONCE_TRAINING if keys.is_cuda and torch.is_grad_enabled() else NUMBERS_AT_ONCE
         if num_images * num_texts * width <= at_once:
             return self._block(queries, texts, keys, values)

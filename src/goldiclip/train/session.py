@@ -13,7 +13,8 @@ from torch import nn
 from goldiclip.config import Config, ConfigError, to_yaml
 from goldiclip.data.loader import Loader, open_sources
 from goldiclip.data.tokenizer import Tokenizer
-from goldiclip.kernels.switch import why_plain
+from goldiclip.kernels import fp8
+from goldiclip.kernels.switch import HAS_TRITON, is_too_old, turn_off, why_plain
 from goldiclip.learner import Learner
 from goldiclip.model.pretrained import save_model
 from goldiclip.train.accumulate import split
@@ -136,16 +137,20 @@ def begin(learner: Learner, init: str, config: Config, folder: RunFolder, seat: 
 
 def spread(learner: Learner, config: Config, seat: Seat, voice: Voice) -> tuple[nn.Module, torch.optim.AdamW]:
     """The learner on its device: locked, compiled and wrapped as the configuration says; and its optimiser."""
+    if config.run.fp8 and not fp8.takes(seat.device):
+        raise ConfigError("run.fp8 is True; allowed: False on this GPU, which has no products in 8 bits")
     learner.to(seat.device).train()
     if frozen := lock(learner, config.optim.lock):
         voice.say(f"optim.lock={config.optim.lock}: {len(frozen)} tensors stay as they are")
     learner.student.checkpoint_activations(config.run.checkpoint_activations)
-    if config.run.compile and seat.device.type == "cuda":
-        compile_towers(learner)
-    elif config.run.compile:
-        voice.say("run.compile is for CUDA devices: this run goes on uncompiled")
     if reason := why_plain(seat.device, config.run.precision):
         voice.say(reason)
+    if is_too_old(seat.device):
+        turn_off()
+    if config.run.compile and seat.device.type == "cuda" and HAS_TRITON:
+        compile_towers(learner)
+    elif config.run.compile:
+        voice.say("run.compile is for CUDA devices with Triton: this run goes on uncompiled")
     model = parallelize(learner, config.run.layout)
     return model, build_optimizer(learner, config)
 
