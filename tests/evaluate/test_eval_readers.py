@@ -371,6 +371,32 @@ def test_folders_are_classes_or_masks(tmp_path: Path) -> None:
     assert masks.classes == (("cat",), ("dog", "puppy"))
 
 
+def test_rows_of_another_form_are_said_by_number(tmp_path: Path) -> None:
+    """A number is a label as good as a word, nought too, and no image."""
+    write_image(tmp_path / "1.jpg")
+    forms = {
+        "captions": [
+            {"image": "1.jpg", "caption": "a"},
+            {"image": 7, "caption": "b"},
+            {"image": "1.jpg", "caption": 5},
+        ],
+        "labels": [{"image": "1.jpg", "label": 0}, {"image": ["1.jpg"], "label": 1}, {"image": "1.jpg", "label": None}],
+        "questions": [
+            {"question": "?", "relevant": ["1.jpg"], "others": []},
+            {"question": 3, "relevant": ["1.jpg"], "others": []},
+            {"question": "?", "relevant": 1, "others": None},
+        ],
+    }
+    for name, rows in forms.items():
+        path, problems = tmp_path / f"{name}.jsonl", Problems()
+        path.write_text("\n".join(map(json.dumps, rows)))
+        assert len(read_custom(path, problems).pictures) == 1, name
+        assert [one.key for one in problems.found] == ["row 2", "row 3"], name
+    write_json(tmp_path / "seg/classes.json", {"classes": ["cat", []]})
+    with pytest.raises(BadData, match=r"classes\.json: class 1 is \[\], expected a name"):
+        read_custom(tmp_path / "seg", Problems())
+
+
 def test_columns_that_mean_nothing_are_said(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "x.csv", [{"file": "1.jpg", "text": "a"}])
     with pytest.raises(BadData, match=r"x\.csv: has the columns file, text; expected image and caption\(s\)"):

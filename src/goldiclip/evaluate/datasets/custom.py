@@ -61,7 +61,7 @@ def _gallery(path: Path, rows: list[dict[str, Any]], problems: Problems) -> Gall
     builder = GalleryBuilder(path, problems)
     for number, row in enumerate(rows, 1):
         image, captions = row.get("image"), row.get("captions") or row.get("caption")
-        if not image or not captions:
+        if not _is_word(image) or not captions or not isinstance(captions, (str, list)):
             problems.add("bad entry", path, f"row {number}", "needs an image and a caption")
             continue
         builder.add(f"row {number}", path.parent / image, [captions] if isinstance(captions, str) else captions)
@@ -69,10 +69,10 @@ def _gallery(path: Path, rows: list[dict[str, Any]], problems: Problems) -> Gall
 
 
 def _labelled(path: Path, rows: list[dict[str, Any]], problems: Problems) -> Labelled:
-    names = sorted({str(row["label"]) for row in rows if row.get("label")})
+    names = sorted({str(row["label"]) for row in rows if row.get("label") not in (None, "")})
     there = []
     for number, row in enumerate(rows, 1):
-        if not row.get("image") or not row.get("label"):
+        if not _is_word(row.get("image")) or row.get("label") in (None, ""):
             problems.add("bad entry", path, f"row {number}", "needs an image and a label")
         elif is_there(path.parent / row["image"], path, f"row {number}", problems):
             there.append((path.parent / row["image"], names.index(str(row["label"]))))
@@ -92,11 +92,11 @@ def _questions(path: Path, rows: list[dict[str, Any]], problems: Problems) -> Qu
     for number, row in enumerate(rows, 1):
         pools = [[path.parent / name for name in _list(row.get(part))] for part in ("relevant", "others")]
         there = [is_there(image, path, f"row {number}", problems) for pool in pools for image in pool]
-        if not row.get("question") or not pools[0]:
+        if not _is_word(row.get("question")) or not pools[0]:
             problems.add("bad entry", path, f"row {number}", "needs a question and relevant images")
         elif all(there):
             texts.append(row["question"])
-            kinds.append(row.get("kind") or "all")
+            kinds.append(str(row.get("kind") or "all"))
             found = [tuple(place.setdefault(image, len(place)) for image in pool) for pool in pools]
             relevant.append(found[0])
             others.append(found[1])
@@ -114,4 +114,8 @@ def _questions(path: Path, rows: list[dict[str, Any]], problems: Problems) -> Qu
 def _list(found: Any) -> list[str]:
     if isinstance(found, str):
         return [part.strip() for part in found.split(";") if part.strip()]
-    return [str(part) for part in found or []]
+    return [str(part) for part in found] if isinstance(found, list) else []
+
+
+def _is_word(found: Any) -> bool:
+    return isinstance(found, str) and bool(found.strip())

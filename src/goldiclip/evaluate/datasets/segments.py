@@ -84,7 +84,12 @@ def read_folder(home: Path, problems: Problems, split: str = "all") -> Masked:
         raise BadData(f'{listing}: expected {{"classes": [names…], "ignore": 255}}')
     images = sorted(path for path in (home / "images").glob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
     pairs = ((image, home / f"masks/{image.stem}.png") for image in images)
-    names = tuple((one,) if isinstance(one, str) else tuple(one) for one in found["classes"])
+    names = tuple(tuple(one) if isinstance(one, list) else (one,) for one in found["classes"])
+    for place, synonyms in enumerate(names):
+        if not synonyms or not all(isinstance(one, str) and one.strip() for one in synonyms):
+            raise BadData(
+                f"{listing}: class {place} is {found['classes'][place]!r}, expected a name or a list of synonyms"
+            )
     return _items(names, split, [listing], pairs, problems, False, 336, int(found.get("ignore", 255)))
 
 
