@@ -144,11 +144,10 @@ def commands() -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def desk(home: Path) -> Path:
-    """The folder as a reader of the README has it: shards, sets and a picture of their own beside the demo."""
+    """The folder as a reader of the README has it: shards and sets of their own beside the demo."""
     corpus = home / DEMO / "corpus"
     shutil.copytree(corpus / "train", home / "shards")
     shutil.copytree(corpus / "eval", home / "sets")
-    shutil.copy(next((corpus / "eval/images").iterdir()), home / "a.jpg")
     return home
 
 
