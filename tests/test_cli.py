@@ -85,6 +85,7 @@ def test_settings_may_stand_behind_options(tmp_path: Path, capsys: pytest.Captur
         "runs/a",
         "--requeue",
     ]
+    assert settings_first(["shards", "show", "a.tar", "--recipe", "demo", "data.captions=4"])[3] == "data.captions=4"
     assert settings_first(["search", "--where", "a.b=c", "dog"]) == ["search", "--where", "a.b=c", "dog"]
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -98,6 +101,28 @@ def code_of(markdown: str) -> list[str]:
     """What a document says to type: its shell blocks, and inline code that begins with goldiclip."""
     blocks = re.findall(r"```(?:bash|sh|console)\n(.*?)```", markdown, flags=re.S)
     return blocks + re.findall(r"`(goldiclip [^`]+)`", markdown)
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: path.name)
+def test_every_command_a_document_writes_out_is_understood(document: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its words and options, by the very parser; nothing is run."""
+    from goldiclip import cli
+
+    def idle(command: Callable[..., object]) -> Callable[..., int]:
+        return functools.wraps(command)(lambda *args, **options: 0)
+
+    for name, command in cli.COMMANDS.items():
+        is_group = isinstance(command, dict)
+        unable = {inner: idle(one) for inner, one in command.items()} if is_group else idle(command)
+        monkeypatch.setitem(cli.COMMANDS, name, unable)
+    blocks = re.findall(r"```(?:bash|sh|console)\n(.*?)```", document.read_text(), flags=re.S)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        if "goldiclip.cli" in words:
+            words = ["goldiclip", *words[words.index("goldiclip.cli") + 1 :]]
+        if words[:1] == ["goldiclip"]:
+            assert cli.main(words[1:]) == 0, f"{document.name}: {line}"
 
 
 def test_every_make_target_a_document_names_exists() -> None:

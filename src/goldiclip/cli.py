@@ -663,7 +663,7 @@ def main(words: list[str] | None = None) -> int:
 
 def settings_first(words: list[str]) -> list[str]:
     """Settings (`optim.lr=1e-3`) may stand anywhere: here they move before the options, where tyro wants them."""
-    if words[:1] not in (["train"], ["plan"]):
+    if words[:1] not in (["train"], ["plan"]) and words[:2] != ["shards", "show"]:
         return words
     options = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
     late = [word for word in words[options:] if re.match(r"\w+(\.\w+)+=", word)]
