@@ -104,6 +104,26 @@ def test_the_page_tells_the_whole_story_in_one_file(home: Path) -> None:
     assert not re.search(r"\bnan\b", re.sub(r"data:[^'\"]+", "", page), flags=re.I)
 
 
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_browser_scrolls_the_page_down_alone_and_fetches_nothing(home: Path, width: int) -> None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no chromium on this machine")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": width, "height": 844})
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((home / DEMO / "report.html").resolve().as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        tables = "[...document.querySelectorAll('.stacks')].map(e => e.scrollWidth > e.parentElement.clientWidth)"
+        assert page.evaluate(tables) == [False, False]
+        browser.close()
+    assert [url for url in asked if not url.startswith("data:")] == [(home / DEMO / "report.html").resolve().as_uri()]
+
+
 def test_a_folder_keeps_to_what_it_was_begun_with(home: Path) -> None:
     with pytest.raises(ConfigError, match=r"--minutes 0\.05 --seed 0"):
         settle(home / DEMO, 8.0, 0)
