@@ -54,12 +54,12 @@ def _memory(found: Estimate) -> Table:
 def _summary(found: Estimate) -> Table:
     table = _table("", "")
     table.columns[1].justify = "left"
-    config = found.config
+    config, hours = found.config, found.hours
     rows = {
         "images per second": f"{found.images_per_second:,.0f}, {found.images_per_second / found.gpus:,.0f} per GPU",
         "model-FLOP utilisation": f"{found.mfu:.0%}",
         "the run": f"{found.samples:,} samples, {found.samples // config.run.batch:,} steps of {config.run.batch:,}",
-        "time": f"{found.hours:,.1f} h ({found.hours / 24:.1f} days)",
+        "time": f"{hours:,.1f} h ({hours / 24:.1f} days)" if hours >= 1 else f"{60 * hours:.1f} min",
         "cost": f"${found.dollars:,.0f} at ${found.dollars_per_hour:.2f} per GPU and hour",
         "largest micro-batch": _micro_batch(found),
         "network": f"{found.network_gigabytes:.2f} GB per GPU and step" if found.gpus > 1 else "none",

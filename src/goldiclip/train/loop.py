@@ -79,8 +79,8 @@ def greet(run: Session) -> None:
     """Say where and on what the run begins or goes on."""
     device, ranks = device_name(run.seat.device), run.seat.ranks
     trained = sum(parameter.numel() for parameter in run.learner.parameters() if parameter.requires_grad)
-    verb = "goes on" if run.progress.step else "begins"
-    message = f"{verb} on {ranks} × {device}; {trained / 1e6:.1f} M trained parameters; {run.total:,} samples in all"
+    verb = "goes on with" if run.progress.step else "begins on"
+    message = f"{verb} {ranks} × {device}; {trained / 1e6:.1f} M trained parameters; {run.total:,} samples in all"
     run.voice.tell("started", message, run.progress, total=run.total, ranks=ranks, device=device, parameters=trained)
     run.meter.start()
 
