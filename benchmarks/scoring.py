@@ -250,7 +250,7 @@ def show(measured: list[Variant], sizes: Sizes, device: str) -> None:
         table.add_row(
             one.name,
             f"{one.images:,}",
-            f"{rate / 1e6:.3f}",
+            f"{rate / 1e6:.3g}",
             f"{rate / loop:.1f}",
             _shown(one.gigabytes, "{:.2f}"),
             _shown(one.worst, "{:.1e}"),
