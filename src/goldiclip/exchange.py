@@ -55,7 +55,7 @@ class StepTexts:
 
 
 def exchange(batches: Sequence[Batch], embedding: Tensor, ranks: Ranks, tasks: Sequence[str]) -> StepTexts:
-    """Gather what every rank has to know of the step's texts; the embeddings come with their gradient.
+    """Gather what every rank has to know of the step's texts; the embeddings come with their gradient, after `wait`.
 
     `batches` are this rank's share of the step, `embedding` its captions' embeddings, `tasks` the active decoder tasks.
     """
@@ -68,7 +68,7 @@ def exchange(batches: Sequence[Batch], embedding: Tensor, ranks: Ranks, tasks: S
         raise ValueError(f"{found}: every rank needs the same number; run.batch must divide by the ranks")
     num_targets = ranks.sum(torch.stack([batch.count_targets() for batch in batches]).sum(0))
     return StepTexts(
-        embedding=ranks.gather(embedding),
+        embedding=ranks.begin_gather(embedding),
         caption_hash=integers[:, :-1].flatten(),
         shared=torch.arange(len(integers), device=integers.device) * num_captions + integers[:, -1],
         num_targets=num_targets,

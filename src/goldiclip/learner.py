@@ -89,6 +89,7 @@ class Learner(nn.Module):
         metrics: dict[str, Tensor] = {}
         global_views, local_views = self.views(batch)
         image = self.student.encode_image(global_views[:, 0])
+        self.ranks.wait()  # the other ranks' texts have been on their way meanwhile
         if "ret" in active:
             terms["ret"] = self.retrieval(image, texts, metrics)
         if self.config.decoder_tasks:

@@ -292,6 +292,14 @@ class Ranks(Protocol):
         """Every rank's rows, one below the other, as many as each has; gradients flow back to their owners, summed."""
         ...
 
+    def begin_gather(self, local: Tensor) -> Tensor:
+        """The same, under way while something else is computed: not to be read before `wait`."""
+        ...
+
+    def wait(self) -> None:
+        """What has begun is there from here on; on a device its stream waits, the host goes on."""
+        ...
+
     def sum(self, value: Tensor) -> Tensor: ...
 
     def mean(self, value: Tensor) -> Tensor: ...
@@ -309,6 +317,12 @@ class Alone:
 
     def gather(self, local: Tensor) -> Tensor:
         return local
+
+    def begin_gather(self, local: Tensor) -> Tensor:
+        return local
+
+    def wait(self) -> None:
+        pass
 
     def sum(self, value: Tensor) -> Tensor:
         return value

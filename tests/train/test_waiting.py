@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -18,6 +19,7 @@ from goldiclip.learner import Learner
 from goldiclip.train.accumulate import backward, split
 from goldiclip.train.measure import Numbers
 from goldiclip.train.optim import build_optimizer, clip_gradients, gradient_norms
+from goldiclip.types import Alone
 from synthetic import make_batch
 
 aten = torch.ops.aten
@@ -83,9 +85,62 @@ def test_a_step_asks_for_nothing(tiny: Config, micro_batch: int, negatives: str)
     assert numbers.read()["total"] > 0
 
 
-@pytest.mark.parametrize(
-    "ask", [lambda x: x.sum().item(), lambda x: x[x > 0], lambda x: x.nonzero(), lambda x: x.tolist()]
-)
+ASKS = (lambda x: x.sum().item(), lambda x: x[x > 0], lambda x: x.nonzero(), lambda x: x.tolist())
+
+
+@pytest.mark.parametrize("ask", ASKS)
 def test_what_would_wait_is_noticed(ask: Any) -> None:
     with pytest.raises(Asked), as_on_a_device():
         ask(torch.arange(3))
+
+
+class _Arriving(torch.autograd.Function):
+    """A copy that holds nothing yet."""
+
+    @staticmethod
+    def forward(ctx: Any, local: Tensor) -> Tensor:
+        return torch.full_like(local, math.nan)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Tensor:
+        return upstream[0]
+
+
+class Slow(Alone):
+    """Rows arrive when they are waited for, and are poison before."""
+
+    def __init__(self) -> None:
+        self.arriving: list[tuple[Tensor, Tensor]] = []
+
+    def begin_gather(self, local: Tensor) -> Tensor:
+        gathered = _Arriving.apply(local)
+        self.arriving.append((gathered, local))
+        return gathered
+
+    def wait(self) -> None:
+        while self.arriving:
+            gathered, local = self.arriving.pop()
+            gathered.data.copy_(local.detach())
+
+
+@pytest.mark.parametrize("micro_batch", [0, 2], ids=["whole", "accumulated"])
+def test_texts_travel_while_images_are_encoded(tiny: Config, micro_batch: int) -> None:
+    """Nothing reads the other ranks' texts before they are waited for, and by then the images are encoded."""
+    learner = Learner(tiny).train()
+    batches = [piece.to("cpu") for piece in split(make_batch(tiny, 4), micro_batch)]
+    alone = backward(learner, batches).total
+    gradients = [p.grad.clone() for p in learner.parameters() if p.grad is not None]
+    learner.zero_grad()
+    learner.ranks, under_way = Slow(), []
+    encode = learner.student.encode_image
+
+    def watched(images: Tensor) -> Any:
+        under_way.append(len(learner.ranks.arriving))
+        return encode(images)
+
+    with patch.object(learner.student, "encode_image", watched):
+        assert torch.equal(backward(learner, batches).total, alone)
+    assert under_way[0] == 1
+    assert not learner.ranks.arriving
+    again = [p.grad for p in learner.parameters() if p.grad is not None]
+    assert all(torch.equal(one, other) for one, other in zip(again, gradients, strict=True))

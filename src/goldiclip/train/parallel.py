@@ -40,10 +40,20 @@ class Distributed:
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         # Counts of ragged rows travel by gloo where it stands: asking a device for them would make the step wait.
         self._counts_on_cpu = "cpu:gloo" in str(dist.get_backend_config(group))
+        self._under_way: list[dist.Work] = []
 
     def gather(self, local: Tensor) -> Tensor:
+        found = self.begin_gather(local)
+        self.wait()
+        return found
+
+    def begin_gather(self, local: Tensor) -> Tensor:
         counts = self._counts(len(local), local.device)
         return _Gather.apply(local, self, counts) if local.requires_grad else self.gather_rows(local, counts)
+
+    def wait(self) -> None:
+        while self._under_way:
+            self._under_way.pop().wait()
 
     def sum(self, value: Tensor) -> Tensor:
         total = value.detach().clone()
@@ -62,12 +72,16 @@ class Distributed:
         return own[: counts[self.rank]]
 
     def gather_rows(self, local: Tensor, counts: Sequence[int]) -> Tensor:
-        """Every rank's rows, without gradient."""
+        """Every rank's rows, without gradient; rows of equal counts are there after `wait`."""
         most = max(counts)
         everyone = local.new_empty(most * self.size, *local.shape[1:])
-        dist.all_gather_into_tensor(everyone, _pad(local.detach(), most).contiguous(), group=self.group)
+        padded = _pad(local.detach(), most).contiguous()
+        work = dist.all_gather_into_tensor(everyone, padded, group=self.group, async_op=True)
+        assert work is not None
+        self._under_way.append(work)
         if min(counts) == most:
             return everyone
+        self.wait()
         return torch.cat([block[:count] for block, count in zip(everyone.split(most), counts, strict=True)])
 
     def _counts(self, count: int, device: torch.device) -> list[int]:
