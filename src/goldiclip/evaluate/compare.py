@@ -145,15 +145,15 @@ def ablation_table(runs: Mapping[str, Path] | Iterable[Path]) -> Table:
     rows: list[tuple[str, tuple[Cell, ...]]] = []
     measured = {name: [_measured(results, column) for column in columns] for name, results in found.items()}
     best = [_best(place, measured.values()) for place in range(len(columns))]
-    notes = {"differences to the row above": None}
+    notes = ["differences to the row above"]
     above: list[Row | None] = [None] * len(columns)
     for name, row in measured.items():
         before = [100 * one.value if one else None for one in above]
         cells = (_cell(one, old, one is not None and one.value == top) for one, old, top in zip(row, before, best))
-        notes |= dict.fromkeys(note for one, old in zip(row, above) if one and old for note in _unlike(one, old))
+        notes += [note for one, old in zip(row, above) if one and old for note in _unlike(one, old)]
         rows.append((ABLATION.get(name.partition("/")[2] or name, name), tuple(cells)))
         above = row
-    return Table("Ablation", tuple(column.head for column in columns), tuple(rows), tuple(notes))
+    return Table("Ablation", tuple(column.head for column in columns), tuple(rows), tuple(dict.fromkeys(notes)))
 
 
 def _ablation_columns(found: Sequence[Results]) -> list[Column]:
