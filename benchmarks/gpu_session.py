@@ -63,7 +63,10 @@ def parts(out: Path, tiny: bool, rest: bool) -> dict[str, Part]:
     kept = "run.sinks=", "run.save_every_minutes=0", "optim.warmup_steps=20", workers
     drawn = ("120", "0", "64") if tiny else ("6000", "0", "224")
     draw = ("scenes", scenes, "--count", drawn[0], "--held-out", drawn[1], "--size", drawn[2])
-    tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "gpu", "tests/kernels", "tests/model/test_layers.py")
+    tests = (
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "gpu", "-k", "not compiled"),
+        *("tests/kernels", "tests/model/test_layers.py"),
+    )
     return {
         "tests": Part(110, (tests,), read_tests),
         "step": Part(240, ((*step, "--seconds", "190", "--variants", *FIRST, "--profile-top", "25"),), read_steps),
