@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 from goldiclip.config import ConfigError
 from goldiclip.prepare.chunks import Chunk, SpacyChunks, chunker, resolve, rule_chunks
 from goldiclip.prepare.phrases import MAX_PHRASES, MAX_WORDS, caption_order, clean, find_phrases
+from goldiclip.prepare.stages import Phrases
 from goldiclip.prepare.tags import split_words, tag, verb_form
-from goldiclip.types import Caption
+from goldiclip.types import Caption, Sample
 
 HERE = Path(__file__).parent
 RULES = chunker("rules")
@@ -160,6 +162,44 @@ def test_chunks_of_a_spacy_pipeline_are_cleaned_the_same_way() -> None:
     chunks = SpacyChunks(pipeline=Pipeline())
     found = find_phrases(["The brown dog of Fluffy has no collar"], chunks)
     assert [item.phrase for item in found] == ["brown dog", "fluffy"]
+
+
+# Sentence -> word classes, dependencies, heads.
+PARSED = {
+    "The brown dog chases a red ball": (
+        "DET ADJ NOUN VERB DET ADJ NOUN",
+        "det amod nsubj ROOT det amod dobj",
+        "2233663",
+    ),
+    "A man rides the old horse": ("DET NOUN VERB DET ADJ NOUN", "det nsubj ROOT det amod dobj", "122552"),
+    "Two cats watch the bird": ("NUM NOUN VERB DET NOUN", "nummod nsubj ROOT det dobj", "12242"),
+}
+
+
+def test_a_pipeline_that_was_installed_as_a_folder_finds_the_chunks_of_its_parser(tmp_path: Path) -> None:
+    """A real tagger and parser, taught three sentences: written, loaded by name, and asked twice."""
+    spacy = pytest.importorskip("spacy")
+    from spacy.training import Example
+
+    spacy.util.fix_random_seed(0)
+    pipeline = spacy.blank("en")
+    pipeline.add_pipe("morphologizer")
+    pipeline.add_pipe("parser", config={"min_action_freq": 1})
+    told = [
+        {"pos": pos.split(), "deps": dependencies.split(), "heads": [int(head) for head in heads]}
+        for pos, dependencies, heads in PARSED.values()
+    ]
+    examples = [Example.from_dict(pipeline.make_doc(text), said) for text, said in zip(PARSED, told)]
+    optimiser = pipeline.initialize(lambda: examples)
+    for _ in range(60):
+        pipeline.update(examples, sgd=optimiser)
+    pipeline.to_disk(tmp_path / "pipeline")
+    samples = [Sample(f"{number}", b"", (Caption(text),)) for number, text in enumerate(PARSED)]
+    name = f"spacy:{tmp_path / 'pipeline'}"
+    once, again = (Phrases(name).open("cpu")(samples, Counter()) for _ in range(2))
+    assert once == again
+    found = [phrases for sample in once for phrases in sample.meta["phrases"].values()]
+    assert found == [["brown dog", "red ball"], ["man", "old horse"], ["cats", "bird"]]
 
 
 def test_an_entity_outside_all_chunks_is_one_itself() -> None:
