@@ -57,7 +57,7 @@ def step(learner: Learner, batches: list[Batch]) -> tuple[dict[str, Tensor], dic
 
 def agree(found: tuple[dict[str, Tensor], ...], plain: tuple[dict[str, Tensor], ...]) -> None:
     """To half precision's rounding on a GPU; else to float32's, of all gradients that are not rounding themselves."""
-    limit = 3e-2 if ON_GPU else 1e-4
+    limit = 5e-2 if ON_GPU else 1e-4  # two plain steps, in bf16 and float32, are 2e-2 apart
     largest = max(gradient.norm() for gradient in plain[1].values())
     for one, other in zip(found, plain, strict=True):
         assert one.keys() == other.keys()
