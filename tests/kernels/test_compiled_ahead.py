@@ -64,21 +64,36 @@ def test_attention_compiles(compiled: dict[str, int], heads: int, length: int, c
     assert set(compiled) == {"_forward", "_backward"}
 
 
-@pytest.mark.parametrize("patches", [36, 196])
-def test_mean_attention_compiles(compiled: dict[str, int], patches: int) -> None:
-    from goldiclip.kernels.mean_attention import mean_attention
+@pytest.mark.parametrize(("patches", "width"), [(36, 64), (256, 64), (128, 128)])
+def test_mean_attention_compiles(compiled: dict[str, int], patches: int, width: int) -> None:
+    from goldiclip.kernels.mean_attention import fits, mean_attention
 
-    mean_attention(half(8, 512, 64), half(1, patches, 8, 64).transpose(1, 2)).sum().backward()
+    queries, keys = half(8, 512, width), half(1, patches, 8, width).transpose(1, 2)
+    assert fits(queries, keys)
+    assert not fits(queries, half(1, 8, 257, width))
+    mean_attention(queries, keys).sum().backward()
     assert set(compiled) == {"_forward", "_backward", "_backward_queries"}
 
 
-@pytest.mark.parametrize("texts", [(64, 512), (2, 8, 512)], ids=["of all", "its own"])
-def test_scoring_compiles(compiled: dict[str, int], texts: tuple[int, ...]) -> None:
-    from goldiclip.kernels.scores import cosines
+@pytest.mark.parametrize(
+    ("texts", "heads"), [((64, 512), 8), ((2, 8, 512), 8), ((64, 512), 4), ((64, 1024), 16)], ids=lambda s: str(s)
+)
+def test_scoring_compiles(compiled: dict[str, int], texts: tuple[int, ...], heads: int) -> None:
+    """At the paper's width, for all images' texts and for their own, and at the widest that is taken."""
+    from goldiclip.kernels.scores import cosines, fits
 
-    patches = half(2, 196, 512)
-    cosines(half(*texts), patches, patches, torch.ones(texts), half(512, 512), half(512), 8).sum().backward()
+    width = texts[-1]
+    assert fits(width, heads)
+    patches = half(2, 196, width)
+    cosines(half(*texts), patches, patches, torch.ones(texts), half(width, width), half(width), heads).sum().backward()
     assert set(compiled) == {"_forward", "_gather", "_turn", "_backward_patches", "_backward_queries"}
+
+
+@pytest.mark.parametrize(("width", "heads"), [(768, 12), (512, 64), (1024, 8), (512, 2), (2048, 32)])
+def test_scoring_leaves_what_does_not_fit(width: int, heads: int) -> None:
+    from goldiclip.kernels.scores import fits
+
+    assert not fits(width, heads)
 
 
 def test_softmax_over_rows_compiles(compiled: dict[str, int]) -> None:

@@ -17,14 +17,15 @@ import triton.language as tl
 from torch import Tensor
 
 _LOG2E = tl.constexpr(1.4426950408889634)
-MOST_PATCHES = 256  # keys that one program holds
+MOST_PATCHES = 256  # keys that one program holds, of heads up to 64 wide; half as many of 128
 PROGRAMS = 2_048  # about as many as keep a large GPU busy to the end
 
 
 def fits(queries: Tensor, keys: Tensor) -> bool:
     """Shared queries (H, M, d), and few enough patches of a width that Triton takes."""
     width = keys.shape[-1]
-    return queries.dim() == 3 and keys.shape[-2] <= MOST_PATCHES and 16 <= width <= 128 and width & (width - 1) == 0
+    is_held = keys.shape[-2] * max(width, 64) <= 64 * MOST_PATCHES
+    return queries.dim() == 3 and is_held and 16 <= width <= 128 and width & (width - 1) == 0
 
 
 def mean_attention(queries: Tensor, keys: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ _LOG2E = tl.constexpr(1.4426950408889634)
 _SMALLEST = tl.constexpr(1e-12)  # the length below which F.normalize leaves a vector short
 BLOCK_ELEMENTS = 1 << 26  # of one buffer of the backward pass: 128 MiB in half precision, of which three stand
 PATCHES = 64  # of one tile
+MOST_OF_WEIGHT = 1 << 16  # numbers of the output projection, one head's share of it, in a program's shared memory
 MOST_IMAGES = 1 << 15  # of one launch whose grid counts them second
 PROGRAMS = 2_048  # about as many as keep a large GPU busy to the end
 
@@ -29,7 +30,8 @@ PROGRAMS = 2_048  # about as many as keep a large GPU busy to the end
 def fits(width: int, heads: int) -> bool:
     """Whether embeddings are of a width, and heads of one, that Triton takes."""
     each = width // heads
-    return 16 <= each <= 128 and each & (each - 1) == 0 and width <= 1024 and width & (width - 1) == 0
+    is_whole = each & (each - 1) == 0 and width & (width - 1) == 0
+    return is_whole and 16 <= each <= 128 and each * width <= MOST_OF_WEIGHT
 
 
 def cosines(
