@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from goldiclip.config import ConfigError
 from goldiclip.evaluate.datasets.items import Gallery, GalleryBuilder, Items, Labelled, Questions, is_there
@@ -117,5 +117,5 @@ def _list(found: Any) -> list[str]:
     return [str(part) for part in found] if isinstance(found, list) else []
 
 
-def _is_word(found: Any) -> bool:
+def _is_word(found: Any) -> TypeGuard[str]:
     return isinstance(found, str) and bool(found.strip())
