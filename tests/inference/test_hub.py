@@ -46,7 +46,7 @@ def run(code: str, *words: str, home: Path, url: str) -> str:
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE"):
         environment.pop(name, None)
     done = subprocess.run(
-        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr[-3_000:]
     return done.stdout

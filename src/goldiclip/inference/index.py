@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from goldiclip.config import ConfigError
 from goldiclip.inference.blocks import BlockFormat, Precision, block_format
 from goldiclip.inference.engine import Engine, join
 from goldiclip.inference.header import IndexMismatch, difference, open_store, read_header, write_header
@@ -187,6 +188,8 @@ class Index:
 
         Of `shortlist` pictures a second look is taken, where the engine can; 0 trusts the first.
         """
+        if k < 1:
+            raise ConfigError(f"k is {k}; allowed: 1 or more")
         looks_twice = query is not None and shortlist > 0 and self.looks_twice
         found = self.shortlist(query, max(k, shortlist) if looks_twice else k, image=image, where=where)
         return self.hits(self.look_again(found) if looks_twice else found, k)
@@ -270,8 +273,8 @@ class Index:
 
     @property
     def group(self) -> int:
-        """Blocks scored at once: on a processor no more than its cache holds as float32."""
-        return 4 if self.engine.device.type == "cpu" else 256
+        """Blocks scored at once: on a processor few, which its caches hold as float32."""
+        return 8 * torch.get_num_threads() if self.engine.device.type == "cpu" else 256
 
     def _reads(self, store: Store, places: list[int], size: int) -> Iterator[np.ndarray]:
         """Blocks, a group at a time and in order, read ahead."""
