@@ -642,6 +642,7 @@ COMMANDS: dict[str, Callable[..., int | None] | dict[str, Callable[..., int | No
 def main(words: list[str] | None = None) -> int:
     """Run one command; what the user can mend is said in a line, without a traceback."""
     words = sys.argv[1:] if words is None else words
+    sys.argv[1:] = words  # results say which command made them, however it was called
     try:
         if words == ["--version"]:
             print(f"goldiclip {version('goldiclip')}")

@@ -57,7 +57,7 @@ def demo() -> Config:
             pooling_heads=4,
             decoder_depth=1,
             decoder_heads=4,
-            init_logit_bias=-4.0,  # about −ln(batch): there is no time to come back from −10
+            init_logit_bias=-3.0,  # about −ln(batch): there is no time to come back from −10
         ),
         data=Data(
             vocabulary="corpus",
@@ -74,7 +74,7 @@ def demo() -> Config:
             balance="learned",
         ),
         optim=Optim(lr=2e-3, weight_decay=0.1, scalar_lr=2e-2, warmup_steps=50, clip_norm=1.0),
-        run=Run(batch=32, epochs=4, precision="fp32", compile=False, save_every_minutes=1.0, sinks=()),
+        run=Run(batch=16, epochs=4, precision="fp32", compile=False, save_every_minutes=1.0, sinks=()),
     )
 
 

@@ -104,6 +104,14 @@ def test_shapes_have_outlines_and_sizes_do_not_touch() -> None:
     assert all(below[1] + 0.05 < above[0] for below, above in itertools.pairwise(ranges))
 
 
+def test_larger_things_find_room_too() -> None:
+    def covered(zoom: float) -> float:
+        settings = Settings(size=64, zoom=zoom, max_objects=2)
+        return float(np.mean([(scene(i, 0, settings, "train").owner > 0).mean() for i in range(100)]))
+
+    assert covered(1.5) > 1.3 * covered(1.0)
+
+
 def test_boxes_are_the_extents_of_what_is_visible(scenes: list[Scene]) -> None:
     for drawn in scenes:
         size = drawn.owner.shape[0]

@@ -156,14 +156,14 @@ def text_gradient(config: Config, has_gradient: bool) -> Tensor:
     ranks = current_ranks()
     learner = Learner(config, ranks).double()
     if not has_gradient:
-        gather = ranks.gather
 
         def without(local: Tensor) -> Tensor:
-            rows = gather(local.detach())
+            rows = ranks.gather_rows(local.detach(), [len(local)] * ranks.size)
+            ranks.wait()
             own = slice(ranks.rank * len(local), (ranks.rank + 1) * len(local))
             return torch.cat([rows[: own.start], local, rows[own.stop :]])
 
-        ranks.gather = without  # type: ignore[method-assign]
+        ranks.begin_gather = without  # type: ignore[method-assign]
     model = parallelize(learner, "ddp")
     backward(model, batches_of(config, 0, torch.float64, ranks.rank, ranks.size, ()))
     gradient = learner.student.text.projection.weight.grad

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,11 +17,22 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from goldiclip.config import ConfigError
+from goldiclip.config import Config, ConfigError
 from goldiclip.data.contact_sheet import contact_sheet
 from goldiclip.data.scenes import write_corpus
 from goldiclip.data.shards import Shards
-from goldiclip.demo.budget import CONTRASTIVE, Budget, demo_config, keep, measured, num_cores, settle, with_length
+from goldiclip.demo.beside import beside
+from goldiclip.demo.budget import (
+    CONTRASTIVE,
+    Budget,
+    demo_config,
+    keep,
+    measured,
+    num_cores,
+    settle,
+    threads,
+    with_length,
+)
 from goldiclip.demo.page import ASKED, ROWS, write_page
 from goldiclip.evaluate.results import FILE, read_results
 from goldiclip.evaluate.run import Options, evaluate
@@ -80,13 +91,14 @@ def demo(out: Path, minutes: float = 8.0, seed: int = 0) -> Path:
             budget = measured(budget, corpus, show.elapsed)
             keep(out, budget)
         show.say(planned(budget))
-    with show.step("Train", "Six signals from every picture, weighed against each other as they are learned:"):
-        show.console.print(legend())
-        fit(out / "run", budget, corpus, "", budget.samples, show)
-    with show.step(
-        "Train the baseline", "The same model and the same time, with ret alone: what the other five are worth."
-    ):
-        fit(out / "baseline", budget, corpus, CONTRASTIVE, budget.baseline_samples, show)
+    with baseline(out, budget, corpus, show) as finish_baseline:
+        with show.step("Train", "Six signals from every picture, weighed against each other as they are learned:"):
+            show.console.print(legend())
+            fit(out / "run", with_length(demo_config(budget, corpus), budget.samples), budget.threads, show.say)
+        with show.step(
+            "Train the baseline", "The same model and the same time, with ret alone: what the other five are worth."
+        ):
+            finish_baseline()
     with show.step("Evaluate", "Six families of questions about scenes whose combinations training never showed."):
         engines = {name: Engine.load(out / name) for name in ("run", "baseline")}
         for name, engine in engines.items():
@@ -141,12 +153,30 @@ def legend() -> Table:
     return table
 
 
-def fit(run: Path, budget: Budget, corpus: Path, variant: str, samples: int, show: Demo) -> None:
+@contextmanager
+def baseline(out: Path, budget: Budget, corpus: Path, show: Demo) -> Iterator[Callable[[], None]]:
+    """Yields what trains the baseline to its end; beside the run, where they share no GPU, it begins at once."""
+    run, log = out / "baseline", out / "baseline.log"
+    config = with_length(demo_config(budget, corpus, CONTRASTIVE), budget.baseline_samples)
+    if budget.side_by_side and not is_trained(run):
+        with beside(fit, run, config, budget.threads, print, log=log) as finish:
+            show.say(f"beside it, on the other half of the cores, the baseline of the next step: {log}")
+            yield finish
+    else:
+        yield lambda: fit(run, config, budget.threads, show.say)
+
+
+def fit(run: Path, config: Config, num_threads: int, say: Callable[[str], None]) -> None:
     """Train to the end, unless that has happened; an interrupted run goes on."""
-    if (run / "encoder" / "model.safetensors").is_file():
-        show.say(f"{run} is trained already")
+    if is_trained(run):
+        say(f"{run} is trained already")
         return
-    train(with_length(demo_config(budget, corpus, variant), samples), out=run, requeue=True)
+    with threads(num_threads):
+        train(config, out=run, requeue=True)
+
+
+def is_trained(run: Path) -> bool:
+    return (run / "encoder" / "model.safetensors").is_file()
 
 
 def is_measured(run: Path) -> bool:

@@ -90,21 +90,26 @@ def _doubles(looks: list[Look], kind: str) -> bool:
 
 
 def _piece(look: Look, crowd: int, settings: Settings, ground: Ground, props: Props, random: Random) -> Piece:
-    """Pictures of one to five equal things; the more there are of them, and of other things, the smaller."""
+    """Pictures of one to five equal things; the more there are of them, and of other things, the smaller.
+
+    Several that have no room together are one.
+    """
     count = 1
     if random.random() < settings.repeats and is_countable(look.kind):
         count = random.choice((2, 2, 3, 3, 4, 5))
     sizes = ("small", "medium", "medium") if crowd > 2 and random.random() < 0.7 else ("small", "medium", "large")
     size = random.choice(sizes[: {1: 3, 2: 2, 3: 2}.get(count, 1)])
     low, high = SIZES[size]
-    pixels = round(random.uniform(low, high) * settings.size)
+    pixels = round(random.uniform(low, high) * settings.zoom * settings.size)
     lean = 4 if ground.horizon is not None else 14
     picture = props.picture(look, pixels, random.uniform(-lean, lean), random.random() < 0.5)
     mirrored = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     pictures = tuple(random.choice((picture, picture, mirrored)) for _ in range(count))
     upright = ground.horizon is not None
     offsets = _formation(count, picture.size, settings.size, upright, random)
-    return Piece(look, size, pictures, offsets)
+    piece = Piece(look, size, pictures, offsets)
+    has_room = max(piece.extent) <= settings.size - 2 * _margin(settings.size)
+    return piece if has_room else Piece(look, size, pictures[:1], ((0, 0),))
 
 
 def _formation(
@@ -165,7 +170,7 @@ def _free(
     random: Random,
 ) -> Rectangle | None:
     width, height = piece.extent
-    margin = max(1, size // 64)
+    margin = _margin(size)
     if max(width, height) > size - 2 * margin:
         return None
     for _ in range(80):
@@ -177,6 +182,10 @@ def _free(
         if all(_shares(at, other, partner, margin) for other in taken):
             return at
     return None
+
+
+def _margin(size: int) -> int:
+    return max(1, size // 64)
 
 
 def _height(height: int, depth: int, horizon: float | None, size: int, margin: int, flies: bool, random: Random) -> int:

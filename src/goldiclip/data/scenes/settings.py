@@ -23,6 +23,8 @@ class Settings:
     """How many kinds of things there are; 0 takes all of them, fewer is easier."""
     repeats: float = 0.25
     """Share of things that come several at a time, up to five."""
+    zoom: float = 1.0
+    """How large things are, relative to what is usual; larger is easier."""
     occlusion: float = 0.35
     """Share of scenes in which one thing partly hides another."""
     rivals: float = 0.12
@@ -41,6 +43,7 @@ class Settings:
             "max_objects": (1, 8),
             "kinds": (0, 10**6),
             "repeats": (0, 1),
+            "zoom": (0.5, 1.5),
             "occlusion": (0, 1),
             "rivals": (0, 1),
             "per_shard": (1, 10**6),
