@@ -45,7 +45,7 @@ JPEGS = [jpeg(seed) for seed in range(8)]
 class Album:
     """Samples made on demand, each saying its own number; `read` may do something to one before it is returned."""
 
-    def __init__(self, lengths: list[int], first: int = 0, read: Callable[[int], None] = lambda i: None) -> None:
+    def __init__(self, lengths: list[int], first: int = 0, read: Callable[[int], object] = lambda i: None) -> None:
         self.lengths, self.first, self.read = lengths, first, read
         self.paths = [f"album/{i:05}.tar" for i in range(len(lengths))]
 
@@ -423,7 +423,8 @@ ORPHANS = """
     sys.path.insert(0, {tests!r})
     import torch, torch.multiprocessing
     from test_loader import Album, Loader, TOKENIZER, small
-    batches = iter(Loader(small(workers=2), TOKENIZER, sources=[Album([50])]))
+    torch.multiprocessing.set_start_method("{method}")
+    batches = iter(Loader(small(workers=2), TOKENIZER, sources=[Album([50], read=abs)]))
     next(batches)
     print(*[child.pid for child in torch.multiprocessing.active_children()], flush=True)
     time.sleep(60)
@@ -438,8 +439,11 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the signal is Linux's")
-def test_workers_do_not_outlive_a_trainer_that_is_killed() -> None:
-    code = textwrap.dedent(ORPHANS).format(tests=str(Path(__file__).parent))
+@pytest.mark.parametrize(
+    "method", ["fork", "forkserver"]
+)  # what Pythons before 3.14 start workers with, and later ones
+def test_workers_do_not_outlive_a_trainer_that_is_killed(method: str) -> None:
+    code = textwrap.dedent(ORPHANS).format(tests=str(Path(__file__).parent), method=method)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as trainer:
         assert trainer.stdout is not None
         workers = [int(pid) for pid in trainer.stdout.readline().split()]

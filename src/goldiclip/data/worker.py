@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
+from multiprocessing import connection, parent_process
 
 import torch
 
@@ -23,14 +24,24 @@ def start_worker() -> Callable[[int], None]:
 def _start(worker: int, parent: int | None, die_with_parent: bool) -> None:
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the run
-    if die_with_parent and sys.platform == "linux":
+    if parent is None:
+        threading.Thread(target=_leave_with_parent, daemon=True).start()
+    elif die_with_parent and sys.platform == "linux":
         _kill_when_parent_dies(parent)
 
 
-def _kill_when_parent_dies(parent: int | None) -> None:
+def _leave_with_parent() -> None:
+    """A fork server lives as long as its last worker: neither would hear that the process they work for was killed."""
+    master = parent_process()
+    assert master is not None
+    connection.wait([master.sentinel])
+    os._exit(1)
+
+
+def _kill_when_parent_dies(parent: int) -> None:
     import ctypes
 
     set_death_signal = 1  # PR_SET_PDEATHSIG
     ctypes.CDLL(None, use_errno=True).prctl(set_death_signal, signal.SIGKILL)
-    if parent is not None and os.getppid() != parent:  # it died before we asked
+    if os.getppid() != parent:  # it died before we asked
         os._exit(1)
