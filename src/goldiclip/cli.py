@@ -146,9 +146,9 @@ def report(runs: Positional[tuple[Path, ...]], *, against: str = "") -> None:
     if not runs:
         raise ConfigError("report: name the folder of a run")
     for run in runs if against else ():
-        compare((run,), against=against)
+        measure.compare((run,), against=against)
     if len(runs) > 1:
-        compare(runs)
+        measure.compare(runs)
     for run in runs:
         print(page_of_evaluation(run) or write_report(run, against or "paper"))
 
