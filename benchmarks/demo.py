@@ -93,6 +93,12 @@ def lines(first: Finished) -> Iterator[Line]:
         "an even guess",
     )
     yield (
+        "segmentation: mean IoU",
+        lambda one: interval(one.ours, "scenes_segmentation", "mean_iou", "value"),
+        lambda one: interval(one.baseline, "scenes_segmentation", "mean_iou", "value")[0],
+        "contrastive alone",
+    )
+    yield (
         "classification: top-1, tc",
         lambda one: interval(one.ours, "scenes_classification", "top1", "tc"),
         lambda one: 1 / count(one.ours, "scenes_classification", "classes"),
