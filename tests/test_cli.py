@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from goldiclip.cli import COMMANDS, main, settings_first
+from goldiclip.cli import COMMANDS, main
+from goldiclip.dispatch import settings_first
 
 
 def every_command() -> list[list[str]]:

@@ -35,6 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "prepare": NOUNS | {"data", "plan"},
     "demo": NOUNS | {"recipes", "data", "model", "learner", "inference", "evaluate", "train"},
     "doctor": set(),
+    "dispatch": NOUNS,
 }
 EVERYTHING = {"cli", "__init__"}
 

@@ -4,21 +4,19 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import re
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Any, Literal
 
-import tyro
 from tyro.conf import Positional
 
 from goldiclip.config import ConfigError
 from goldiclip.data import commands as data
-from goldiclip.evaluate import commands as measure
+from goldiclip.dispatch import dispatch, settings_first
+from goldiclip.evaluate import commands as comparing
 from goldiclip.inference import commands as use
 from goldiclip.prepare.commands import COMMANDS as PREPARE
 
@@ -146,9 +144,9 @@ def report(runs: Positional[tuple[Path, ...]], *, against: str = "") -> None:
     if not runs:
         raise ConfigError("report: name the folder of a run")
     for run in runs if against else ():
-        measure.compare((run,), against=against)
+        comparing.compare((run,), against=against)
     if len(runs) > 1:
-        measure.compare(runs)
+        comparing.compare(runs)
     for run in runs:
         print(page_of_evaluation(run) or write_report(run, against or "paper"))
 
@@ -161,6 +159,56 @@ def doctor() -> int:
 
 
 # --- what needs several parts of the house --------------------------------------------------------------------------
+
+
+def evaluate(
+    model: Positional[str],
+    *,
+    data: Path | None = None,
+    only: str = "",
+    mode: str = "",
+    out: Path | None = None,
+    custom: tuple[Path, ...] = (),
+    shortlist: int = 0,
+    segmentation: str = "value,sink",
+    spaced: bool = False,
+    fit: Literal["own", "crop", "whole"] = "own",
+    overlays: int = 8,
+    strict: bool = False,
+    precision: str = "",
+    batch: int = 64,
+) -> None:
+    """Measure a model on every set found: `goldiclip evaluate runs/first --data sets`. Under torchrun, on all ranks.
+
+    Args:
+        model: An encoder folder, a run, a hub name, flair:FILE, cosmos:FILE, open_clip:FILE or open_clip:MODEL/TAG.
+        data: Folder that holds the sets. What is missing is listed with its licence, source and layout.
+        only: Sets by name, parted by commas, such as coco,docci_fg.
+        mode: tc, ta, or both; those the model has unless you say otherwise.
+        out: Folder for results and overlays; evaluation/ beside the model unless you say otherwise.
+        custom: CSV and JSONL files and folders of your own.
+        shortlist: Also two-stage retrieval: this many candidates by ta, ordered by tc.
+        segmentation: value, the paper's; sink; attention; parted by commas. A model is measured in those that it has.
+        spaced: Segmentation class names with their spaces back.
+        fit: Crop the centre, squeeze in the whole image, or what the model itself was made for.
+        overlays: Segmentations of each set saved to look at.
+        strict: Stop at the first problem of the data instead of leaving it out.
+        precision: fp32 or bf16; bf16 on a GPU unless you say otherwise.
+        batch: Images in a block.
+    """
+    from goldiclip.evaluate import command
+    from goldiclip.train.launch import seated
+    from goldiclip.train.parallel import current_ranks
+    from goldiclip.train.report import write_report
+
+    how = {"fit": None if fit == "own" else fit, "spaced": spaced, "overlays": overlays, "strict": strict}
+    options = command.options(only, mode, segmentation, custom, shortlist, **how)
+    with seated() as seat:
+        given: dict[str, Any] = {"device": seat.device, "precision": precision, "batch": batch}
+        file = command.run(model, data, options, out=out, ranks=current_ranks(), **given)
+        run = command.run_of(file)
+        if run is not None and seat.is_first:
+            print(write_report(run))
 
 
 def shards_show(
@@ -224,9 +272,6 @@ def serve(
 
 # --- dispatch -------------------------------------------------------------------------------------------------------
 
-# In help: positional words by their names, switches without their opposites, no word for what is left out.
-READABLE = (tyro.conf.PositionalMetavarFromFieldName, tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone)
-
 # A command, or a group of commands as a dict of its own.
 COMMANDS: dict[str, Callable[..., int | None] | dict[str, Callable[..., int | None]]] = {
     "demo": demo,
@@ -236,8 +281,8 @@ COMMANDS: dict[str, Callable[..., int | None] | dict[str, Callable[..., int | No
     "train": train,
     "replay": replay,
     "plan": plan,
-    "evaluate": measure.evaluate,
-    "compare": measure.compare,
+    "evaluate": evaluate,
+    "compare": comparing.compare,
     "report": report,
     "index": use.index,
     "search": use.search,
@@ -262,7 +307,7 @@ def main(words: list[str] | None = None) -> int:
         if words == ["--version"]:
             print(f"goldiclip {version('goldiclip')}")
             return 0
-        return _dispatch(COMMANDS, settings_first(words), "goldiclip", __doc__ or "") or 0
+        return dispatch(COMMANDS, settings_first(words), "goldiclip", __doc__ or "") or 0
     except BrokenPipeError:  # whoever was reading has seen enough
         sys.stdout = None
         return 0
@@ -275,53 +320,6 @@ def main(words: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-
-
-def settings_first(words: list[str]) -> list[str]:
-    """Settings (`optim.lr=1e-3`) may stand anywhere: here they move before the options, where tyro wants them."""
-    if words[:1] not in (["train"], ["plan"]) and words[:2] != ["shards", "show"]:
-        return words
-    options = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
-    late = [word for word in words[options:] if re.match(r"\w+(\.\w+)+=", word)]
-    return [*words[:options], *late, *(word for word in words[options:] if word not in late)]
-
-
-def _dispatch(commands: Any, words: list[str], program: str, about: str) -> int | None:
-    words = words or ["--help"]
-    name = words[0]
-    if name not in commands and not name.startswith("-"):
-        near = difflib.get_close_matches(name, commands, n=3)
-        nearest = f"nearest: {', '.join(near)}; " if near else ""
-        raise ConfigError(f"{program} {name} is no command; {nearest}there are {', '.join(commands)}")
-    if isinstance(commands.get(name), dict):
-        group = commands[name]
-        return _dispatch(group, words[1:], f"{program} {name}", f"`{program} {name} COMMAND --help` says more of each.")
-    listed = {name: _listing(name, item) if isinstance(item, dict) else item for name, item in commands.items()}
-    if name in commands:
-        _annotate(commands[name])
-    return tyro.extras.subcommand_cli_from_dict(listed, args=words, prog=program, description=about, config=READABLE)
-
-
-def _annotate(command: Callable[..., int | None]) -> None:
-    """In help: what may be left out has no value worth showing, and of what is needed one is enough."""
-    hints = get_type_hints(command, include_extras=True)
-    for name, parameter in inspect.signature(command).parameters.items():
-        is_needed = parameter.default is parameter.empty
-        if is_needed and "tuple[" in str(hints[name]):
-            hints[name] = Annotated[hints[name], tyro.conf.arg(help_behavior_hint="(one or more)")]
-        elif parameter.default in (None, "", ()):
-            hints[name] = Annotated[hints[name], tyro.conf.arg(help_behavior_hint="")]
-    command.__annotations__ = hints
-
-
-def _listing(name: str, group: dict[str, Callable[..., int | None]]) -> Callable[[], None]:
-    """A group as it stands in the list of commands."""
-
-    def show() -> None:
-        raise ConfigError(f"{name}: say which of {', '.join(group)}")
-
-    show.__doc__ = f"A group: {', '.join(group)}."
-    return show
 
 
 if __name__ == "__main__":
