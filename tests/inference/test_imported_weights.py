@@ -12,8 +12,9 @@ from PIL import Image
 
 from goldiclip.cli import main
 from goldiclip.inference.command import open_index
-from goldiclip.web import words
-from goldiclip.web.work import Work
+
+words = pytest.importorskip("goldiclip.web.words", reason="the serve extra is not installed")
+work = pytest.importorskip("goldiclip.web.work", reason="the serve extra is not installed")
 
 WIDTH = 64
 VISION = {"image_size": 32, "patch_size": 8, "width": 128, "layers": 2, "head_width": 64}
@@ -71,7 +72,7 @@ def test_flair_is_indexed_searched_drawn_and_exported(
     assert "max error" in capsys.readouterr().out
     assert main(["caption", str(photos / "1.png"), *encoder]) == 2
     assert "no decoder" in capsys.readouterr().err
-    served = Work(open_index(str(tmp_path / "index"), device="cpu"), lambda text: [])
+    served = work.Work(open_index(str(tmp_path / "index"), device="cpu"), lambda text: [])
     about = served.about()
     assert (about.looks_twice, about.speaks, about.segments) == (True, False, ["value", "sink", "attention"])
 
@@ -81,7 +82,7 @@ def test_a_clip_is_searched_by_its_one_stage(photos: Path, tmp_path: Path, capsy
     run("index", photos, "--out", tmp_path / "index", "--encoder", f"open_clip:{tmp_path / 'clip.pt'}")
     assert f"{2 * WIDTH} bytes a picture" in capsys.readouterr().out  # of patches nothing is kept
     run("search", "a red hat", "--index", tmp_path / "index", "--image", photos / "3.png", "--k", "2")
-    served = Work(open_index(str(tmp_path / "index"), device="cpu"), lambda text: [])
+    served = work.Work(open_index(str(tmp_path / "index"), device="cpu"), lambda text: [])
     assert served.about().looks_twice is False
     found = served.search(words.Search(text="a red hat", k=4))
     assert found.hits == found.first

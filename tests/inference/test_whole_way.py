@@ -12,8 +12,9 @@ from goldiclip.cli import main
 from goldiclip.data.shards import Shards
 from goldiclip.inference.command import open_index
 from goldiclip.types import Sample
-from goldiclip.web import words
-from goldiclip.web.work import Work
+
+words = pytest.importorskip("goldiclip.web.words", reason="the serve extra is not installed")
+work = pytest.importorskip("goldiclip.web.work", reason="the serve extra is not installed")
 
 SCENES = 24
 QUICK = "data.vocabulary=corpus data.captions=1 data.max_sentences=1 data.views.num_local=1 optim.lr=4e-3"
@@ -34,7 +35,7 @@ def test_what_was_learned_is_found_shown_and_exported(
     run("index", "corpus/train/*.tar", "--encoder", "run", "--out", "index", "--device", "cpu")
     assert f"{SCENES} pictures ({SCENES} new" in capsys.readouterr().out
 
-    page = Work(open_index("index", device="cpu"), lambda text: [])
+    page = work.Work(open_index("index", device="cpu"), lambda text: [])
     samples = list(Shards("corpus/train/*.tar"))
     captions = [next(one.text for one in sample.captions if one.source == "short") for sample in samples]
     ranks = []

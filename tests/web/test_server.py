@@ -14,13 +14,14 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 from PIL import Image
 from web_server import Server, encoded, picture
 
 from goldiclip.inference.index import Index
+
+httpx = pytest.importorskip("httpx", reason="the prepare extra is not installed")
 
 
 @pytest.fixture(scope="module")

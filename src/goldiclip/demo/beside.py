@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from goldiclip.config import ConfigError
-from goldiclip.train.launch import Interrupted, Signals
+from goldiclip.train.launch import REQUEUE, Interrupted, Signals
 
 
 @contextmanager
 def beside(work: Callable[..., None], *arguments: Any, log: Path) -> Iterator[Callable[[], None]]:
     """Do it in a process of its own; yields what waits for its end. Leaving earlier asks it to save and stop."""
     process = get_context("spawn").Process(target=_do, args=(work, arguments, log))
-    process.start()
+    with _deaf_to_keyboard():
+        process.start()
     try:
         yield partial(_finish, process, log)
     finally:
@@ -30,12 +31,27 @@ def beside(work: Callable[..., None], *arguments: Any, log: Path) -> Iterator[Ca
         process.join()
 
 
+@contextmanager
+def _deaf_to_keyboard() -> Iterator[None]:
+    """Ctrl-C reaches every process of a terminal's group: what starts here leaves it to this one, which passes it on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _finish(process: BaseProcess, log: Path) -> None:
     with Signals() as signals:
         while process.is_alive() and not signals.is_asking:
             process.join(0.2)
     if signals.is_asking:
         raise Interrupted(signals.exit_code)
+    if process.exitcode == REQUEUE:  # the outside world asked it first
+        raise Interrupted(REQUEUE)
     if process.exitcode:
         raise ConfigError(f"what ran beside this ended with {process.exitcode}; {log} says why")
 
