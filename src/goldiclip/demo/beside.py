@@ -33,7 +33,7 @@ def beside(work: Callable[..., None], *arguments: Any, log: Path) -> Iterator[Ca
 
 @contextmanager
 def _deaf_to_keyboard() -> Iterator[None]:
-    """Ctrl-C reaches every process of a terminal's group: what starts here leaves it to this one, which passes it on."""
+    """Ctrl-C reaches a terminal's whole group: what starts here leaves it to this process, which passes it on."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
