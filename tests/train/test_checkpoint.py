@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from disks import disk_of
+from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING, TensorProperties
 
 from goldiclip.config import Config
 from goldiclip.learner import Learner
@@ -19,6 +21,7 @@ from goldiclip.train.checkpoint import (
     CheckpointError,
     Checkpoints,
     Progress,
+    _NamesAndSizes,
     load,
     load_tensors,
     newest,
@@ -165,6 +168,24 @@ def test_reading_a_foreign_folder_runs_no_code(small_run: Callable[..., Config],
     with pytest.raises(CheckpointError, match=r"asks for posix\.system"):
         load_tensors(newest(tmp_path), "")
     assert not (tmp_path / "harm").exists()
+
+
+def test_members_of_enumerations_come_back_however_a_python_pickles_them() -> None:
+    class Early:  # as early Pythons 3.11 do
+        def __init__(self, owner: type, name: str) -> None:
+            self.of = owner, name
+
+        def __reduce__(self) -> tuple[object, tuple[type, str]]:
+            return getattr, self.of
+
+    def read(member: object) -> object:
+        return _NamesAndSizes(io.BytesIO(pickle.dumps(member))).load()
+
+    member = _MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT
+    assert read(member) is read(Early(_MEM_FORMAT_ENCODING, member.name)) is member
+    for owner, name in ((TensorProperties, "__init__"), (_MEM_FORMAT_ENCODING, "__reduce_ex__")):
+        with pytest.raises(CheckpointError, match=f"asks for {name} of "):
+            read(Early(owner, name))
 
 
 def test_another_schema_and_a_missing_checkpoint_are_said(small_run: Callable[..., Config], tmp_path: Path) -> None:

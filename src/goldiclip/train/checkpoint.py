@@ -15,6 +15,7 @@ import shutil
 import warnings
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, fields
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -259,10 +260,19 @@ class _NamesAndSizes(pickle.Unpickler):
     )
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("builtins", "getattr"):
+            return _member
         is_dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
         if is_dtype or (module, name) in self.NAMES or (module in self.MODULES and "." not in name):
             return super().find_class(module, name)
         raise CheckpointError(f"a checkpoint's .metadata asks for {module}.{name}, which none of ours needs: not read")
+
+
+def _member(owner: Any, name: str) -> Enum:
+    """How early Pythons 3.11 pickle a member of an enumeration: by getattr, which here reaches nothing else."""
+    if isinstance(owner, type) and issubclass(owner, Enum) and name in owner.__members__:
+        return owner[name]
+    raise CheckpointError(f"a checkpoint's .metadata asks for {name} of {owner}, which none of ours needs: not read")
 
 
 def write_durably(path: Path, text: str) -> None:
