@@ -4,9 +4,8 @@
     python benchmarks/loader.py --shards '/data/*.tar'       yours
     python benchmarks/loader.py --captions captions.csv      real captions for the tokenizers: the last column
 
-Also: CLIP's tokenizer beside open_clip's, the index of a large shard, and the memory of an epoch. One process and one
-thread; seconds are the CPU's, so that the neighbours on a busy machine take none of them; rounds of all variants
-alternate and each one's best counts.
+Also: CLIP's tokenizer beside open_clip's, the index of a large shard, and the memory of an epoch. One process, one
+thread, seconds of the CPU; rounds of all variants alternate and each one's best counts.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from tyro.conf import Positional
 from goldiclip.config import ConfigError
 from goldiclip.data import commands as data
 from goldiclip.dispatch import dispatch, settings_first
-from goldiclip.evaluate import commands as comparing
 from goldiclip.inference import commands as use
 from goldiclip.prepare.commands import COMMANDS as PREPARE
 
@@ -144,9 +143,9 @@ def report(runs: Positional[tuple[Path, ...]], *, against: str = "") -> None:
     if not runs:
         raise ConfigError("report: name the folder of a run")
     for run in runs if against else ():
-        comparing.compare((run,), against=against)
+        compare((run,), against=against)
     if len(runs) > 1:
-        comparing.compare(runs)
+        compare(runs)
     for run in runs:
         print(page_of_evaluation(run) or write_report(run, against or "paper"))
 
@@ -209,6 +208,23 @@ def evaluate(
         run = command.run_of(file)
         if run is not None and seat.is_first:
             print(write_report(run))
+
+
+def compare(
+    runs: Positional[tuple[Path, ...]], *, against: str = "", method: str = "GoldiCLIP", size: str = "30M"
+) -> None:
+    """Show a run's numbers beside the paper's or another run's, or several runs as an ablation table.
+
+    Args:
+        runs: Folders with results of `goldiclip evaluate`; several make an ablation table, in their order.
+        against: paper, or another run.
+        method: Of the paper's rows, the one differences are to.
+        size: That row's training data: 3M, 30M, 2B, 10B, CC3M-recap, …
+    """
+    from goldiclip.evaluate.command import compare as show
+
+    for page in show(runs, against, method, size):
+        print(page)
 
 
 def shards_show(
@@ -282,7 +298,7 @@ COMMANDS: dict[str, Callable[..., int | None] | dict[str, Callable[..., int | No
     "replay": replay,
     "plan": plan,
     "evaluate": evaluate,
-    "compare": comparing.compare,
+    "compare": compare,
     "report": report,
     "index": use.index,
     "search": use.search,
