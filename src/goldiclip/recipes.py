@@ -47,7 +47,7 @@ def open30m() -> Config:
 
 
 def demo() -> Config:
-    """All six signals on the embedded corpus, for a laptop's two cores: many small steps, since samples are few."""
+    """All six signals on the embedded corpus, for a laptop's two cores: few samples, so each has to teach much."""
     return Config(
         recipe="demo",
         model=Model(
@@ -57,7 +57,7 @@ def demo() -> Config:
             pooling_heads=4,
             decoder_depth=1,
             decoder_heads=4,
-            init_logit_bias=-3.0,  # about −ln(batch): there is no time to come back from −10
+            init_logit_bias=-3.5,  # about −ln(batch): there is no time to come back from −10
         ),
         data=Data(
             vocabulary="corpus",
@@ -73,8 +73,8 @@ def demo() -> Config:
             distill=Distill(prototypes=512, momentum=0.99),
             balance="learned",
         ),
-        optim=Optim(lr=2e-3, weight_decay=0.1, scalar_lr=2e-2, warmup_steps=50, clip_norm=1.0),
-        run=Run(batch=16, epochs=4, precision="fp32", compile=False, save_every_minutes=1.0, sinks=()),
+        optim=Optim(method="muon", lr=4e-3, weight_decay=0.1, scalar_lr=2e-2, warmup_steps=50, clip_norm=1.0),
+        run=Run(batch=32, epochs=4, precision="fp32", compile=False, save_every_minutes=1.0, sinks=()),
     )
 
 
@@ -98,7 +98,7 @@ def demo_gpu() -> Config:
         model=model,
         data=data,
         objective=replace(config.objective, distill=distill),
-        optim=replace(config.optim, lr=1.5e-3),
+        optim=replace(config.optim, lr=3e-3),
         run=replace(config.run, batch=512, epochs=10, precision="bf16"),
     )
 

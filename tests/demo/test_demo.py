@@ -20,6 +20,7 @@ from goldiclip.cli import main
 from goldiclip.config import ConfigError
 from goldiclip.demo.budget import read_budget, settle
 from goldiclip.demo.page import ASKED
+from goldiclip.recipes import recipe
 from goldiclip.train.launch import REQUEUE
 from goldiclip.types import TERMS as ALL_TERMS
 
@@ -78,7 +79,7 @@ def test_it_goes_on_from_wherever_it_was_stopped(home: Path) -> None:
     steps = [record["step"] for record in records if "event" not in record]
     assert steps == list(range(1, len(steps) + 1))
     assert records[-1]["event"] == "finished"
-    assert steps[-1] == budget.samples // 16 >= 4
+    assert steps[-1] == budget.samples // recipe(budget.recipe).run.batch >= 4
 
 
 def test_it_says_what_happens_and_why(home: Path) -> None:

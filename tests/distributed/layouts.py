@@ -19,6 +19,7 @@ from goldiclip import recipes
 from goldiclip.config import Config, Distill, resolve
 from goldiclip.learner import Learner
 from goldiclip.train.accumulate import backward
+from goldiclip.train.optim import build_optimizer
 from goldiclip.train.parallel import current_ranks, parallelize
 from goldiclip.types import Batch
 from synthetic import make_batch
@@ -52,6 +53,8 @@ def config_for(variant: str) -> Config:
         retrieval = replace(objective.retrieval, negatives="all")
         config = replace(config, objective=replace(objective, distill=distill, retrieval=retrieval))
         config = replace(config, model=replace(config.model, tie_key_value=True))
+    if change == "muon":
+        config = replace(config, optim=replace(config.optim, method="muon"))
     if change == "silent":  # nothing reads captions but the teacher's queries
         weights = replace(objective.weights, ret=0.0)
         distill = Distill(prototypes=64, text_agnostic=False, normalize=False)
@@ -89,9 +92,8 @@ def three_steps(
     config, ranks, told = config_for(variant), current_ranks(), Told()
     learner = Learner(config, ranks).to(dtype)
     model = parallelize(learner, layout)  # type: ignore[arg-type]
-    trained = [p for p in learner.parameters() if p.requires_grad]
     eps = 1e-8 if dtype == torch.float64 else 1e-3
-    optimizer = torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.1, eps=eps)
+    optimizer = build_optimizer(learner, replace(config, optim=replace(config.optim, eps=eps)))
     for step in range(3):
         losses = backward(model, batches_of(config, step, dtype, ranks.rank, ranks.size, micro))
         numbers = {"total": losses.total, **losses.terms, **losses.metrics}

@@ -11,7 +11,7 @@ from layouts import Told, rank_program, three_steps
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
-VARIANTS = ["full", "full+all", "full+silent", "full+deaf", "silc", "flair"]
+VARIANTS = ["full", "full+all", "full+muon", "full+silent", "full+deaf", "silc", "flair"]
 # What each rank does with its share: whole, or in micro-batches of these sizes.
 SPLITS: dict[int, list[tuple[int, ...]]] = {1: [(2, 4), (5, 1), (1, 1, 1, 1, 1, 1)], 2: [(), (1, 2)], 3: [(), (1, 1)]}
 LAYOUTS = ("ddp", "fsdp")
@@ -77,7 +77,7 @@ def relative(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], 
 
 
 def assert_same_training(found: Told, expected: Told) -> None:
-    """float64 throughout: losses, gradients, centres and weights of three AdamW steps."""
+    """float64 throughout: losses, gradients, centres and weights of three steps of the optimiser."""
     for step in range(3):
         for what in ("losses", "gradients", "state"):
             worst, where = apart(getattr(found, what)[step], getattr(expected, what)[step])
@@ -111,7 +111,7 @@ def test_single_precision_agrees_to_rounding(
 
 
 def assert_rounding(found: Told, expected: Told) -> None:
-    """float32: losses and gradients of three AdamW steps.
+    """float32: losses and gradients of three steps of the optimiser.
 
     A gradient under a thousandth of the largest is what cancellation has left, or zero: the pooling's key bias shifts
     all patches alike, and float32 gives its gradient to 7e-6 of itself in any one layout.

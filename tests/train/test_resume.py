@@ -42,10 +42,9 @@ def assert_same_run(run: Path, other: Path) -> None:
 def test_a_run_killed_at_random_instants_ends_bitwise_where_the_undisturbed_one_ends(
     full_run: Callable[..., Config], tmp_path: Path
 ) -> None:
-    """All six terms, a worker process, accumulation, clipping, and an epoch that ends inside a batch."""
-    config = full_run(
-        "run.samples=64", "run.save_every_steps=3", "run.micro_batch=3", "data.workers=1", "optim.clip_norm=9"
-    )
+    """All six terms, a worker process, accumulation, clipping, Muon, and an epoch that ends inside a batch."""
+    words = ("run.save_every_steps=3", "run.micro_batch=3", "data.workers=1", "optim.clip_norm=9")
+    config = full_run("run.samples=64", "optim.method=muon", *words)
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
     assert finish(start(config, undisturbed)) == [0], said(undisturbed)
     kills = 0

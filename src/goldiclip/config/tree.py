@@ -171,6 +171,8 @@ class Objective:
 
 @dataclass(frozen=True)
 class Optim:
+    method: Literal["adamw", "muon"] = "adamw"
+    """`adamw` is the paper's. `muon` moves the matrices inside towers by orthogonal momentum and the rest by AdamW."""
     lr: float = 5e-4
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-8

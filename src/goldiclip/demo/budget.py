@@ -20,6 +20,7 @@ from goldiclip.data.vocabulary import with_vocabulary
 from goldiclip.learner import Learner
 from goldiclip.recipes import recipe
 from goldiclip.train.checkpoint import write_durably
+from goldiclip.train.optim import build_optimizer, set_learning_rate
 from goldiclip.types import Batch
 
 # Shares of the time: drawing, and what comes after training. Run and baseline divide what is left between them, or
@@ -217,7 +218,8 @@ def _read(config: Config, count: int = 2) -> tuple[list[Batch], float]:
 def _step(config: Config, batches: list[Batch], device: torch.device, seconds: float = 2.0) -> float:
     """Seconds of one step: forward, backward and update, after a few that are not counted."""
     learner = Learner(config).to(device)
-    optimizer = torch.optim.AdamW(learner.parameters(), lr=0.0, fused=True)
+    optimizer = build_optimizer(learner, config)
+    set_learning_rate(optimizer, 0.0)
     started, number, warmup = time.perf_counter(), 0, len(batches)
     while number < warmup + 2 or time.perf_counter() - started < seconds:
         if number == warmup:

@@ -1,4 +1,4 @@
-"""AdamW over a partition of the parameters: every trainable one is in exactly one group, and the groups say why."""
+"""The optimiser over a partition of the parameters: every trainable one is in one group, and the groups say why."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from goldiclip.config import Config, ConfigError, Optim
+from goldiclip.train.muon import Muon
 
-Kind = Literal["decay", "no_decay", "scalar"]
+Kind = Literal["matrix", "decay", "no_decay", "scalar"]
 
 # Matrices by shape that take no decay all the same: class and register tokens, W.
 UNDECAYED = ("cls_token", "reg_token", "prototypes")
+# Matrices by shape that are tables or read-outs: Muon leaves them to AdamW.
+TABLES = ("token_embedding", "position_embedding", "pos_embed", "head")
 # The parts of a learner by how their parameters' names begin; gradient norms are logged per part.
 PARTS = {
     "student.image.": "vision",
@@ -30,14 +33,16 @@ PARTS = {
 }
 
 
-def kind_of(name: str, parameter: Tensor) -> Kind:
-    """What AdamW does with a parameter: a scalar has its own rate; vectors, tokens and prototypes are not decayed."""
+def kind_of(name: str, parameter: Tensor, method: str = "adamw") -> Kind:
+    """What happens to a parameter: a scalar has its own rate; vectors, tokens and prototypes are not decayed; and
+    Muon moves the matrices inside towers."""
     if part_of(name) in ("scale", "balance"):
         return "scalar"
     words = name.split(".")
     if parameter.ndim < 2 or any(word in UNDECAYED for word in words):
         return "no_decay"
-    return "decay"
+    is_inside = parameter.ndim == 2 and not any(word in TABLES for word in words)
+    return "matrix" if method == "muon" and is_inside else "decay"
 
 
 def part_of(name: str) -> str:
@@ -98,7 +103,7 @@ def parameter_groups(learner: nn.Module, optim: Optim) -> list[dict[str, Any]]:
     depths = tower_depths(trainable)
     grouped: dict[tuple[Kind, int], list[str]] = defaultdict(list)
     for name, parameter in trainable.items():
-        kind = kind_of(name, parameter)
+        kind = kind_of(name, parameter, optim.method)
         depth = 0 if kind == "scalar" or optim.layer_decay == 1 else depth_of(name, depths)
         grouped[kind, depth].append(name)
     groups = [_group(kind, depth, names, trainable, optim) for (kind, depth), names in sorted(grouped.items())]
@@ -115,24 +120,30 @@ def _group(kind: Kind, depth: int, names: list[str], parameters: Mapping[str, Te
         "kind": kind,
         "peak_lr": lr,
         "lr": lr,
-        "weight_decay": optim.weight_decay if kind == "decay" else 0.0,
+        "weight_decay": optim.weight_decay if kind in ("matrix", "decay") else 0.0,
     }
 
 
 def build_optimizer(learner: nn.Module, config: Config) -> torch.optim.AdamW:
-    """AdamW, fused, with its state laid out at once: a checkpoint of step 0 has the form of every later one."""
-    groups = parameter_groups(learner, config.optim)
-    optimizer = torch.optim.AdamW(
-        groups, lr=config.optim.lr, betas=config.optim.betas, eps=config.optim.eps, fused=True, weight_decay=0.0
-    )
+    """AdamW, fused, or Muon; with its state laid out at once: a checkpoint of step 0 has the form of every later one."""
+    optim = config.optim
+    groups = parameter_groups(learner, optim)
+    method = Muon if optim.method == "muon" else torch.optim.AdamW
+    optimizer = method(groups, lr=optim.lr, betas=optim.betas, eps=optim.eps, fused=True, weight_decay=0.0)
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            optimizer.state[parameter] = {
-                "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
+            optimizer.state[parameter] = _state(group["kind"], parameter)
     return optimizer
+
+
+def _state(kind: Kind, parameter: Tensor) -> dict[str, Tensor]:
+    if kind == "matrix":
+        return {"momentum": torch.zeros_like(parameter)}
+    return {
+        "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+        "exp_avg": torch.zeros_like(parameter),
+        "exp_avg_sq": torch.zeros_like(parameter),
+    }
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, share: float) -> None:
