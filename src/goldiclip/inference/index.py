@@ -273,8 +273,8 @@ class Index:
 
     @property
     def group(self) -> int:
-        """Blocks scored at once: on a processor few, which its caches hold as float32."""
-        return 8 * torch.get_num_threads() if self.engine.device.type == "cpu" else 256
+        """Blocks scored at once: on a processor few, so that the next ones are read meanwhile."""
+        return 32 if self.engine.device.type == "cpu" else 256
 
     def _reads(self, store: Store, places: list[int], size: int) -> Iterator[np.ndarray]:
         """Blocks, a group at a time and in order, read ahead."""

@@ -125,7 +125,7 @@ def _group(kind: Kind, depth: int, names: list[str], parameters: Mapping[str, Te
 
 
 def build_optimizer(learner: nn.Module, config: Config) -> torch.optim.AdamW:
-    """AdamW, fused, or Muon; with its state laid out at once: a checkpoint of step 0 has the form of every later one."""
+    """AdamW, fused, or Muon; its state is laid out at once: a checkpoint of step 0 has the form of every later one."""
     optim = config.optim
     groups = parameter_groups(learner, optim)
     method = Muon if optim.method == "muon" else torch.optim.AdamW
