@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from goldiclip import recipes
 from goldiclip.inference.blocks import BlockFormat, block_format, standardised
 from goldiclip.inference.engine import Engine
 from goldiclip.inference.header import IndexMismatch
-from goldiclip.inference.index import Index
+from goldiclip.inference.index import Index, single_threaded
 from goldiclip.inference.pictures import pixels
 from goldiclip.inference.sources import Item, images_in, picture_of
 from goldiclip.model.goldiclip import GoldiCLIP
@@ -318,3 +319,13 @@ def test_a_killed_build_loses_nothing_written_and_goes_on(
     whole.add(items(64))
     for query in QUERIES:
         assert [h.id for h in index.search(query, k=64)] == [h.id for h in whole.search(query, k=64)]
+
+
+def test_threads_that_compute_alone_change_nothing_for_others() -> None:
+    before = torch.get_num_threads()
+    pool = single_threaded(3)
+    assert list(pool.map(lambda _: torch.get_num_threads(), range(12))) == [1] * 12
+    assert torch.get_num_threads() == before
+    with ThreadPoolExecutor(1) as others:
+        assert others.submit(torch.get_num_threads).result() == before
+    pool.shutdown()

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from goldiclip.inference import hub
 from goldiclip.inference.generate import Generated, generate
 from goldiclip.inference.grammar import BoxGrammar
 from goldiclip.inference.pictures import Fit, Picture, batches, each, pixels
+from goldiclip.kernels.few_rows import MOST_ROWS, FewRows
 from goldiclip.model.goldiclip import GoldiCLIP
 from goldiclip.types import Box, Encoder, ImageFeatures, TextFeatures
 
@@ -159,7 +161,7 @@ class Engine:
             self.report(f"{num_cut} of {len(rows)} texts exceed {self.tokenizer.context} tokens; their ends were cut")
         parts = []
         for start in range(0, len(rows), 8 * self.batch):
-            with self.autocast():
+            with self.autocast(), self._few_rows if len(rows.ids) <= MOST_ROWS else nullcontext():
                 piece = rows.slice(start, min(start + 8 * self.batch, len(rows)))
                 parts.append(self.model.encode_text(piece.to(self.device)))
         return TextFeatures(
@@ -168,6 +170,12 @@ class Engine:
             lengths=torch.cat([part.lengths for part in parts]),
             max_length=rows.max_length,
         )
+
+    @cached_property
+    def _few_rows(self) -> FewRows:
+        """On a processor the text tower's weights once more, laid out for a sentence at a time."""
+        layers = self.model.text.modules() if isinstance(self.model, GoldiCLIP) else ()
+        return FewRows(layer.weight for layer in layers if isinstance(layer, torch.nn.Linear))
 
     def embed_images(self, pictures: Picture | Iterable[Picture]) -> Tensor:
         """Text-agnostic embeddings (N, D), of length 1, in float32."""

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -257,40 +258,57 @@ class Index:
 
     def _second_look(self, store: Store, places: list[int], texts: TextFeatures) -> Tensor:
         """Text-conditioned logits of the pictures at these places."""
-        model = self.engine.model
-        if self.format.precision == "none" or not isinstance(model, GoldiCLIP):
+        if self.format.precision == "none" or not isinstance(self.engine.model, GoldiCLIP):
             return torch.cat(
                 [
                     self.engine.score(self._features(store, some), texts, "tc")[:, 0].cpu()
                     for some in grouped(places, 64)
                 ]
             )
-        scores = []
-        for blocks in self._reads(store, places, self.group):
-            keys, values = self.format.stored(blocks, self.engine.device)
-            scores.append(model.score_stored(keys, values, texts, self.format.step)[:, 0])
-        return torch.cat(scores).float().cpu()
+        reads = [self._readers.submit(store.blocks, some) for some in grouped(places, self.group)]
+        return torch.cat(list(self._lookers.map(lambda read: self._look(read.result(), texts), reads))).float().cpu()
+
+    @torch.inference_mode()
+    def _look(self, blocks: np.ndarray, texts: TextFeatures) -> Tensor:
+        keys, values = self.format.stored(blocks, self.engine.device)
+        model = self.engine.model
+        assert isinstance(model, GoldiCLIP)
+        return model.score_stored(keys, values, texts, self.format.step)[:, 0]
 
     @property
     def group(self) -> int:
-        """Blocks scored at once: on a processor few, so that the next ones are read meanwhile."""
-        return 32 if self.engine.device.type == "cpu" else 256
-
-    def _reads(self, store: Store, places: list[int], size: int) -> Iterator[np.ndarray]:
-        """Blocks, a group at a time and in order, read ahead."""
-        jobs = [self._readers.submit(store.blocks, some) for some in grouped(places, size)]
-        for job in jobs:
-            yield job.result()
+        """Blocks read and scored at once: on a processor few, so that reading, and its other threads, go on beside."""
+        return 25 if self.engine.device.type == "cpu" else 256
 
     @cached_property
     def _readers(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(8, thread_name_prefix="blocks")
+
+    @cached_property
+    def _lookers(self) -> ThreadPoolExecutor:
+        """On a processor as many as it computes with, each alone: a group is too little work to be shared out."""
+        return single_threaded(torch.get_num_threads() if self.engine.device.type == "cpu" else 1)
 
     def _alike(self, store: Store, places: list[int], seen: Tensor) -> Tensor:
         """How much each looks like the query's picture, on the scale of logits."""
         embedding = torch.from_numpy(store.vectors(places).astype(np.float32)).to(seen.device)
         features = ImageFeatures(embedding, embedding[:, None], embedding[:, None])
         return self.engine.score(features, _as_text(seen), "ta")[:, 0].cpu()
+
+
+def single_threaded(count: int) -> ThreadPoolExecutor:
+    """So many threads, each of which torch computes in by itself."""
+    before, all_here = torch.get_num_threads(), Barrier(count)
+    pool = ThreadPoolExecutor(count, thread_name_prefix="looks")
+
+    def settle() -> None:
+        torch.set_num_threads(1)
+        all_here.wait()
+
+    for settled in [pool.submit(settle) for _ in range(count)]:
+        settled.result()
+    torch.set_num_threads(before)  # what the threads to come begin with
+    return pool
 
 
 def _first_met(items: Iterable[Item], met: set[str], failed: dict[str, str]) -> Iterator[Item]:
