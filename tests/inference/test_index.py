@@ -19,7 +19,8 @@ from goldiclip import recipes
 from goldiclip.inference.blocks import BlockFormat, block_format, standardised
 from goldiclip.inference.engine import Engine
 from goldiclip.inference.header import IndexMismatch
-from goldiclip.inference.index import Index, single_threaded
+from goldiclip.inference.index import Index
+from goldiclip.inference.lookers import single_threaded
 from goldiclip.inference.pictures import pixels
 from goldiclip.inference.sources import Item, images_in, picture_of
 from goldiclip.model.goldiclip import GoldiCLIP
@@ -323,9 +324,24 @@ def test_a_killed_build_loses_nothing_written_and_goes_on(
 
 def test_threads_that_compute_alone_change_nothing_for_others() -> None:
     before = torch.get_num_threads()
-    pool = single_threaded(3)
-    assert list(pool.map(lambda _: torch.get_num_threads(), range(12))) == [1] * 12
-    assert torch.get_num_threads() == before
-    with ThreadPoolExecutor(1) as others:
-        assert others.submit(torch.get_num_threads).result() == before
-    pool.shutdown()
+    torch.set_num_threads(2)
+    try:
+        pool = single_threaded(3)
+        assert list(pool.map(lambda _: torch.get_num_threads(), range(12))) == [1] * 12
+        assert torch.get_num_threads() == 2
+        with ThreadPoolExecutor(1) as others:
+            assert others.submit(torch.get_num_threads).result() == 2
+        pool.shutdown()
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_an_engine_of_half_precision_searches_too(engine: Engine, tmp_path: Path) -> None:
+    half = Engine(engine.model, image_size=engine.image_size, device="cpu", precision="bf16")
+    found = {}
+    for name, one in (("half", half), ("whole", engine)):
+        index = Index.create(tmp_path / name, one)
+        index.add([Item(str(i), picture(i)) for i in range(8)])
+        found[name] = {hit.id: hit.score for hit in index.search(QUERIES[0], k=8)}
+    for id, score in found["whole"].items():
+        assert found["half"][id] == pytest.approx(score, abs=0.1)

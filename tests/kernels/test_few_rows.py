@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -38,13 +40,17 @@ def test_products_are_torchs(layer: nn.Linear, shape: tuple[int, ...], has_bias:
 @has_operation
 @torch.no_grad()
 def test_a_weight_that_was_written_to_is_multiplied_as_it_is_now(layer: nn.Linear) -> None:
-    few, rows = FewRows([layer.weight]), torch.randn(3, 48)
-    with few:
-        before = layer(rows)
-        layer.weight.mul_(2)
-        after = layer(rows)
+    for write in (lambda: layer.weight.mul_(2), lambda: layer.weight.data.mul_(2)):
+        few, rows = FewRows([layer.weight]), torch.randn(3, 48)
+        with few:
+            before = layer(rows)
+            write()
+            after = layer(rows)
+        assert not few._takes(rows, layer.weight)
+        torch.testing.assert_close(after - layer.bias, 2 * (before - layer.bias))
+    assert FewRows([layer.weight])._takes(rows, layer.weight)
+    layer.weight.data = layer.weight.data.clone()
     assert not few._takes(rows, layer.weight)
-    torch.testing.assert_close(after - layer.bias, 2 * (before - layer.bias))
 
 
 @has_operation
@@ -79,3 +85,17 @@ def test_an_engine_says_the_same_of_one_text_as_of_many() -> None:
     one, many = engine.encode_texts(texts[0]), engine.encode_texts(texts)
     assert engine._few_rows.laid_out, "the one went through them"
     torch.testing.assert_close(one.embedding[0], many.embedding[0], rtol=1e-5, atol=1e-6)
+
+
+@has_operation
+def test_an_engine_that_was_asked_can_be_copied_and_sent() -> None:
+    engine = Engine(GoldiCLIP(recipes.recipe("tiny").model), image_size=32, device="cpu")
+    embedding = engine.encode_texts("a red hat").embedding
+    for other in (copy.deepcopy(engine), pickle.loads(pickle.dumps(engine))):
+        torch.testing.assert_close(other.encode_texts("a red hat").embedding, embedding)
+
+
+def test_half_precision_lays_nothing_out() -> None:
+    engine = Engine(GoldiCLIP(recipes.recipe("tiny").model), image_size=32, device="cpu", precision="bf16")
+    engine.encode_texts("a red hat")
+    assert "_few_rows" not in engine.__dict__

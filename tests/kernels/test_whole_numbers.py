@@ -64,4 +64,6 @@ def test_what_is_no_byte_is_multiplied_as_it_is(monkeypatch: pytest.MonkeyPatch)
     assert not multiplies_bytes(torch.randn(8, 8), numbers.float())
     assert not multiplies_bytes(torch.randn(8, 8).double(), numbers)
     assert not multiplies_bytes(torch.randn(65, 8), numbers), "floats are quicker for many rows"
+    assert not multiplies_bytes(torch.randn(8, 8, requires_grad=True), numbers), "a gradient is wanted"
+    assert not multiplies_bytes(torch.randn(8, 8), numbers[:0])
     assert not multiplies_bytes(torch.randn(8, 8), torch.empty(1, 4, 8, dtype=torch.int8, device="meta"))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from goldiclip.config import Config
 from goldiclip.learner import Learner
+from goldiclip.train.guard import blame
 from goldiclip.train.muon import MOMENTUM, RMS, Muon, newton_schulz, orthogonal
 from goldiclip.train.optim import build_optimizer, kind_of, parameter_groups
 from synthetic import make_batch
@@ -72,10 +73,30 @@ def test_three_steps_are_torchs_own() -> None:
         ours.weight.grad, theirs.weight.grad = gradient.clone(), gradient
         optimizer.step()
         reference.step()
-        assert ours.weight.grad is None, "used up"
+        assert torch.equal(ours.weight.grad, gradient), "whoever asks what went wrong finds it"
     moved = (theirs.weight - start).norm()
     assert moved > 0.1 * start.norm()
     assert (ours.weight - theirs.weight).norm() < 0.02 * moved
+
+
+def test_a_matrix_that_a_step_says_nothing_of_stays_where_it_is(full_run: Callable[..., Config]) -> None:
+    """Its momentum fades, and made orthogonal would not: a task that is absent for long would drive its layers away."""
+    config = full_run("optim.method=muon")
+    learner = Learner(config)
+    optimizer = build_optimizer(learner, config)
+    learner(make_batch(config, 3)).total.backward()
+    optimizer.step()
+    learner.zero_grad()
+    learner(make_batch(config, 3, tasks=[()] * 3)).total.backward()
+    matrices = [p for group in optimizer.param_groups if group["kind"] == "matrix" for p in group["params"]]
+    silent = [parameter for parameter in matrices if not parameter.grad.any()]
+    spoken = [parameter for parameter in matrices if parameter.grad.any()]
+    assert silent
+    assert spoken
+    before = {id(parameter): parameter.detach().clone() for parameter in matrices}
+    optimizer.step()
+    assert all(torch.equal(parameter, before[id(parameter)]) for parameter in silent)
+    assert not any(torch.equal(parameter, before[id(parameter)]) for parameter in spoken)
 
 
 def test_an_update_is_as_large_as_one_of_adamw() -> None:
@@ -130,7 +151,8 @@ def test_a_step_told_that_it_is_bad_changes_nothing(full_run: Callable[..., Conf
     learner(make_batch(config, 3)).total.backward()
     optimizer.step()
     learner.zero_grad()
-    learner(make_batch(config, 3)).total.backward()
+    batch = make_batch(config, 3)
+    learner(batch).total.backward()
     for parameter in learner.parameters():
         if parameter.grad is not None:
             parameter.grad.fill_(math.nan)
@@ -141,3 +163,4 @@ def test_a_step_told_that_it_is_bad_changes_nothing(full_run: Callable[..., Conf
     assert all(torch.equal(now, then) for now, then in zip(learner.parameters(), weights, strict=True))
     for now, then in zip(optimizer.state.values(), moments, strict=True):
         assert all(torch.equal(now[name], then[name]) for name in then)
+    assert blame(learner, batch).startswith("gradients of"), "what went wrong is still there"

@@ -39,12 +39,13 @@ def assert_same_run(run: Path, other: Path) -> None:
         assert torch.equal(tensor, other_tensor), name
 
 
+@pytest.mark.parametrize("method", ["adamw", "muon"])
 def test_a_run_killed_at_random_instants_ends_bitwise_where_the_undisturbed_one_ends(
-    full_run: Callable[..., Config], tmp_path: Path
+    method: str, full_run: Callable[..., Config], tmp_path: Path
 ) -> None:
-    """All six terms, a worker process, accumulation, clipping, Muon, and an epoch that ends inside a batch."""
+    """All six terms, a worker process, accumulation, clipping, and an epoch that ends inside a batch."""
     words = ("run.save_every_steps=3", "run.micro_batch=3", "data.workers=1", "optim.clip_norm=9")
-    config = full_run("run.samples=64", "optim.method=muon", *words)
+    config = full_run("run.samples=64", f"optim.method={method}", *words)
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
     assert finish(start(config, undisturbed)) == [0], said(undisturbed)
     kills = 0

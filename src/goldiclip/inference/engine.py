@@ -85,6 +85,10 @@ class Engine:
         self.config, self.report = config, report
         self.name = ""  # where it was loaded from
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is laid out for this processor can be neither copied nor sent; it is laid out again."""
+        return {name: value for name, value in self.__dict__.items() if name != "_few_rows"}
+
     @classmethod
     def load(cls, path: str | Path, **options: Any) -> Engine:
         """From an encoder folder, a run's folder, or a hub name `owner/model`."""
@@ -161,7 +165,7 @@ class Engine:
             self.report(f"{num_cut} of {len(rows)} texts exceed {self.tokenizer.context} tokens; their ends were cut")
         parts = []
         for start in range(0, len(rows), 8 * self.batch):
-            with self.autocast(), self._few_rows if len(rows.ids) <= MOST_ROWS else nullcontext():
+            with self.autocast(), self._quickly(len(rows.ids)):
                 piece = rows.slice(start, min(start + 8 * self.batch, len(rows)))
                 parts.append(self.model.encode_text(piece.to(self.device)))
         return TextFeatures(
@@ -170,6 +174,10 @@ class Engine:
             lengths=torch.cat([part.lengths for part in parts]),
             max_length=rows.max_length,
         )
+
+    def _quickly(self, num_tokens: int) -> AbstractContextManager[Any]:
+        is_few = self.device.type == "cpu" and self.precision == "fp32" and num_tokens <= MOST_ROWS
+        return self._few_rows if is_few else nullcontext()
 
     @cached_property
     def _few_rows(self) -> FewRows:

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from goldiclip.config import ConfigError
 from goldiclip.inference.blocks import BlockFormat, Precision, block_format
 from goldiclip.inference.engine import Engine, join
 from goldiclip.inference.header import IndexMismatch, difference, open_store, read_header, write_header
+from goldiclip.inference.lookers import lookers
 from goldiclip.inference.pictures import Picture, grouped
 from goldiclip.inference.sources import Item, picture_of, place_of
 from goldiclip.inference.stores import Row, Store
@@ -36,6 +36,8 @@ from goldiclip.types import ImageFeatures, TextFeatures
 
 SCHEMA_VERSION = 1
 SEGMENT = 1_024
+# Blocks that a core reads and scores at once: enough to be worth a call, few enough that others are read meanwhile.
+GROUP = 25
 
 
 @dataclass(frozen=True)
@@ -265,50 +267,29 @@ class Index:
                     for some in grouped(places, 64)
                 ]
             )
-        reads = [self._readers.submit(store.blocks, some) for some in grouped(places, self.group)]
-        return torch.cat(list(self._lookers.map(lambda read: self._look(read.result(), texts), reads))).float().cpu()
+        is_cpu = self.engine.device.type == "cpu"
+        size = min(GROUP, -(-len(places) // torch.get_num_threads())) if is_cpu else 256
+        reads = [self._readers.submit(store.blocks, some) for some in grouped(places, size)]
+        each = lookers().map if is_cpu else map
+        return torch.cat(list(each(lambda read: self._look(read.result(), texts), reads))).float().cpu()
 
     @torch.inference_mode()
     def _look(self, blocks: np.ndarray, texts: TextFeatures) -> Tensor:
-        keys, values = self.format.stored(blocks, self.engine.device)
         model = self.engine.model
         assert isinstance(model, GoldiCLIP)
-        return model.score_stored(keys, values, texts, self.format.step)[:, 0]
-
-    @property
-    def group(self) -> int:
-        """Blocks read and scored at once: on a processor few, so that reading, and its other threads, go on beside."""
-        return 25 if self.engine.device.type == "cpu" else 256
+        keys, values = self.format.stored(blocks, self.engine.device)
+        with self.engine.autocast():
+            return model.score_stored(keys, values, texts, self.format.step)[:, 0]
 
     @cached_property
     def _readers(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(8, thread_name_prefix="blocks")
-
-    @cached_property
-    def _lookers(self) -> ThreadPoolExecutor:
-        """On a processor as many as it computes with, each alone: a group is too little work to be shared out."""
-        return single_threaded(torch.get_num_threads() if self.engine.device.type == "cpu" else 1)
 
     def _alike(self, store: Store, places: list[int], seen: Tensor) -> Tensor:
         """How much each looks like the query's picture, on the scale of logits."""
         embedding = torch.from_numpy(store.vectors(places).astype(np.float32)).to(seen.device)
         features = ImageFeatures(embedding, embedding[:, None], embedding[:, None])
         return self.engine.score(features, _as_text(seen), "ta")[:, 0].cpu()
-
-
-def single_threaded(count: int) -> ThreadPoolExecutor:
-    """So many threads, each of which torch computes in by itself."""
-    before, all_here = torch.get_num_threads(), Barrier(count)
-    pool = ThreadPoolExecutor(count, thread_name_prefix="looks")
-
-    def settle() -> None:
-        torch.set_num_threads(1)
-        all_here.wait()
-
-    for settled in [pool.submit(settle) for _ in range(count)]:
-        settled.result()
-    torch.set_num_threads(before)  # what the threads to come begin with
-    return pool
 
 
 def _first_met(items: Iterable[Item], met: set[str], failed: dict[str, str]) -> Iterator[Item]:

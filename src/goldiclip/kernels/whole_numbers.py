@@ -19,14 +19,16 @@ MOST_ROWS = 64
 def multiplies_bytes(rows: Tensor, stored: Tensor) -> bool:
     """Whether these products are faster in whole numbers, here."""
     is_stored = stored.dtype == torch.int8 and stored.device.type == "cpu" and rows.dtype == torch.float32
-    return is_stored and rows.shape[-2] <= MOST_ROWS and _has_vnni()
+    has_gradient = torch.is_grad_enabled() and rows.requires_grad  # which no whole number has
+    return is_stored and not has_gradient and stored.numel() > 0 and rows.shape[-2] <= MOST_ROWS and _has_vnni()
 
 
 @cache
 def _has_vnni() -> bool:
     """AVX-512's products of bytes, for which torch has a kernel; it says so under no public name yet."""
     ask = getattr(torch.cpu, "_is_vnni_supported", None)
-    return ask is not None and hasattr(torch, "_int_mm") and bool(ask())
+    has_operation = torch.backends.mkldnn.is_available() and hasattr(torch, "_int_mm")
+    return has_operation and ask is not None and bool(ask())
 
 
 def against_each(rows: Tensor, stored: Tensor) -> Tensor:

@@ -46,10 +46,10 @@ def folded_cosines(
             for patches, norm in ((keys, pooling.norm_key), (values, pooling.norm_value))
         )
     in_bytes = multiplies_bytes(seekers, keys)
-    logits = against_each(seekers, keys) if in_bytes else _against_each(seekers, _floats(keys))
+    logits = against_each(seekers, keys) if in_bytes else _against_each_in_floats(seekers, _floats(keys))
     weights = F.pad(logits + constant.flatten()[:, None] * scale, (0, 1)).softmax(-1)[..., :-1]  # the sink left out
     mass = weights.sum(-1, keepdim=True)
-    gathered = sums_of_each(weights, values) if in_bytes else _sums_of_each(weights, _floats(values))
+    gathered = sums_of_each(weights, values) if in_bytes else _sums_of_each_in_floats(weights, _floats(values))
     gathered = gathered.to(texts.dtype) * (step or 1)
     gathered = gathered * pooling.norm_value.weight + mass * pooling.norm_value.bias
     gathered = gathered.unflatten(1, (heads, num_texts))
@@ -63,12 +63,12 @@ def _floats(stored: Tensor) -> Tensor:
     return stored if stored.is_floating_point() and stored.dtype != torch.float16 else stored.float()
 
 
-def _against_each(seekers: Tensor, keys: Tensor) -> Tensor:
+def _against_each_in_floats(seekers: Tensor, keys: Tensor) -> Tensor:
     """(B, H·M, L). A few seekers times many keys: a third of the time that keys times seekers take on a processor."""
     logits = seekers.to(keys.dtype) @ keys.transpose(1, 2)
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def _sums_of_each(weights: Tensor, values: Tensor) -> Tensor:
+def _sums_of_each_in_floats(weights: Tensor, values: Tensor) -> Tensor:
     """(B, H·M, D)."""
     return weights.to(values.dtype) @ values

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -25,19 +26,28 @@ STACKED = {"qkv": 3, "kv": 2}
 
 
 class Muon(torch.optim.AdamW):
-    """AdamW, but for groups of kind `matrix`, whose momentum is made orthogonal. Their gradients are used up."""
+    """AdamW, but for groups of kind `matrix`, whose momentum is made orthogonal."""
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        for group in self.param_groups:
-            if group["kind"] == "matrix":
-                self._move(group)
-        return super().step(closure)  # passes over what has no gradient
+    def step(self, closure: None = None) -> None:
+        assert closure is None, "the loss is computed before the step"
+        groups = [group for group in self.param_groups if group["kind"] == "matrix"]
+        gradients = [(parameter, parameter.grad) for group in groups for parameter in group["params"]]
+        for group in groups:
+            self._move(group)
+        for parameter, _ in gradients:
+            parameter.grad = None  # AdamW passes over what has none
+        super().step()
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
 
     def _move(self, group: dict[str, Any]) -> None:
         named = [(name, held) for name, held in zip(group["names"], group["params"]) if held.grad is not None]
+        if not named:
+            return
         is_bad = getattr(self, "found_inf", None)  # a verdict still on the device: no number is asked for here
         rate = group["lr"] if is_bad is None else group["lr"] * (1 - is_bad)
+        rates = rate * _have_gradients([parameter for _, parameter in named])
         ahead = []
         for _, parameter in named:
             momentum, gradient = self.state[parameter]["momentum"], parameter.grad
@@ -45,11 +55,24 @@ class Muon(torch.optim.AdamW):
                 gradient = torch.where(is_bad > 0, momentum, gradient)
             momentum.lerp_(gradient, 1 - MOMENTUM)
             ahead.append(gradient.lerp(momentum, MOMENTUM))
-            parameter.grad = None
         wholes = [moved.full_tensor() if isinstance(moved, DTensor) else moved for moved in ahead]
         directions = orthogonal(wholes, [STACKED.get(name.split(".")[-2], 1) for name, _ in named])
-        for (_, parameter), direction in zip(named, directions):
-            parameter.mul_(1 - rate * group["weight_decay"]).sub_(rate * _laid_out_as(parameter, direction))
+        for (_, parameter), rate, direction in zip(named, rates, directions):
+            weight, step = _local(parameter), _local(_laid_out_as(parameter, direction))
+            weight.mul_(1 - rate * group["weight_decay"]).sub_(rate * step)
+
+
+def _have_gradients(parameters: Sequence[Tensor]) -> Tensor:
+    """1 or 0 each. Momentum made orthogonal never fades: what a step says nothing of has to be left where it is."""
+    found = torch.stack([(_local(parameter.grad) != 0).any() for parameter in parameters if parameter.grad is not None])
+    found = found.to(parameters[0].dtype)
+    if isinstance(parameters[0], DTensor):  # a shard may see nothing where another one does
+        dist.all_reduce(found, dist.ReduceOp.MAX, parameters[0].device_mesh.get_group())
+    return found
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _laid_out_as(parameter: Tensor, whole: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ PARTS = {
 }
 
 
-def kind_of(name: str, parameter: Tensor, method: str = "adamw") -> Kind:
+def kind_of(name: str, parameter: Tensor, method: Literal["adamw", "muon"] = "adamw") -> Kind:
     """What happens to a parameter: a scalar has its own rate; vectors, tokens and prototypes are not decayed; and
     Muon moves the matrices inside towers."""
     if part_of(name) in ("scale", "balance"):
