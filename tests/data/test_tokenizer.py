@@ -114,8 +114,8 @@ def test_encode_packs_rows_without_padding() -> None:
     assert encoded.ids.dtype == torch.int64
 
 
-def test_decoding_rejoins_digits_and_sets_marks_against_words() -> None:
-    text = "box is [110, 23, 5, 223], a cup (red) of tea."
+def test_decoding_rejoins_digits_and_hyphens_and_sets_marks_against_words() -> None:
+    text = "box is [110, 23, 5, 223], a cup (red) of heart-shaped tea."
     assert OURS.decode(OURS.encode([text]).ids) == text
 
 
@@ -128,7 +128,9 @@ def test_decoding_stops_at_the_end_mark() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.lists(st.sampled_from(["a", "cat", "110", "7", ",", ".", "[", "]", "(", ")", "café", "日本", "!"]), max_size=12)
+    st.lists(
+        st.sampled_from(["a", "cat", "110", "7", ",", ".", "-", "[", "]", "(", ")", "café", "日本", "!"]), max_size=12
+    )
 )
 def test_decoded_text_has_the_same_tokens_again(words: list[str]) -> None:
     ids = OURS.tokens(" ".join(words))

@@ -32,6 +32,7 @@ _WORDS = rf"{START}|{END}|'s|'t|'re|'ve|'m|'ll|'d|[\p{{L}}]+|[\p{{N}}]|[^\s\p{{L
 _MAX_WORDS, _MAX_WORD_CHARACTERS = 1 << 16, 32
 
 _BETWEEN_DIGITS = re.compile(r"(?<=\d) (?=\d)")
+_BETWEEN_LETTERS = re.compile(r"(?<=[^\W\d_]) - (?=[^\W\d_])")
 _BEFORE_MARK = re.compile(r"(?<=\w) (?=[,.;:!?)\]])")
 _AFTER_BRACKET = re.compile(r"(?<=[(\[]) (?=\w)")
 
@@ -77,7 +78,7 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text up to the first end mark: lower case, digits rejoined (1 1 0 is 110), marks set against their words."""
+        """Text up to the first end mark: lower case, digits and hyphens rejoined (1 1 0 is 110), marks set against words."""
         pieces = _pieces(self.merged)
         data = bytearray()
         for token in map(int, ids):
@@ -88,6 +89,7 @@ class Tokenizer:
             if token != self.sot:
                 data += pieces[token]
         text = _BETWEEN_DIGITS.sub("", data.decode("utf-8", errors="replace"))
+        text = _BETWEEN_LETTERS.sub("-", text)
         return _AFTER_BRACKET.sub("", _BEFORE_MARK.sub("", text)).strip()
 
 

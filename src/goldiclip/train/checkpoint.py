@@ -59,7 +59,7 @@ class Progress:
 
 
 def state_of(learner: nn.Module, optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
-    """Every tensor of a run by its full name: student, teacher, prototypes, centres, σ, and AdamW's moments."""
+    """Every tensor of a run by its full name: student, teacher, prototypes, centres, σ, and the optimiser's moments."""
     state: dict[str, Any] = {"learner": learner.state_dict()}
     if optimizer is not None:
         names = {id(parameter): name for name, parameter in learner.named_parameters()}
