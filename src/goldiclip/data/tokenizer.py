@@ -78,7 +78,7 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text up to the first end mark: lower case, digits and hyphens rejoined (1 1 0 is 110), marks set against words."""
+        """Text up to the first end mark, lower case: digits (1 1 0: 110) and compounds rejoined, marks set to words."""
         pieces = _pieces(self.merged)
         data = bytearray()
         for token in map(int, ids):
