@@ -66,10 +66,11 @@ def as_on_a_device() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("micro_batch", [0, 2], ids=["whole", "accumulated"])
-@pytest.mark.parametrize("negatives", ["one", "all"])
-def test_a_step_asks_for_nothing(tiny: Config, micro_batch: int, negatives: str) -> None:
+@pytest.mark.parametrize(("negatives", "method"), [("one", "adamw"), ("all", "adamw"), ("one", "muon")])
+def test_a_step_asks_for_nothing(tiny: Config, micro_batch: int, negatives: str, method: Any) -> None:
     retrieval = replace(tiny.objective.retrieval, negatives=negatives)
     config = replace(tiny, objective=replace(tiny.objective, retrieval=retrieval))
+    config = replace(config, optim=replace(config.optim, method=method))
     learner = Learner(config).train()
     optimizer = build_optimizer(learner, config)
     # every task somewhere, not everywhere; counted before they leave the host
