@@ -29,7 +29,7 @@ class Muon(torch.optim.AdamW):
     """AdamW, but for groups of kind `matrix`, whose momentum is made orthogonal."""
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # nothing here has one
         assert closure is None, "the loss is computed before the step"
         groups = [group for group in self.param_groups if group["kind"] == "matrix"]
         gradients = [(parameter, parameter.grad) for group in groups for parameter in group["params"]]
