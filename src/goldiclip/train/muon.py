@@ -57,9 +57,9 @@ class Muon(torch.optim.AdamW):
             ahead.append(gradient.lerp(momentum, MOMENTUM))
         wholes = [moved.full_tensor() if isinstance(moved, DTensor) else moved for moved in ahead]
         directions = orthogonal(wholes, [STACKED.get(name.split(".")[-2], 1) for name, _ in named])
-        for (_, parameter), rate, direction in zip(named, rates, directions):
+        for (_, parameter), own_rate, direction in zip(named, rates, directions):
             weight, step = _local(parameter), _local(_laid_out_as(parameter, direction))
-            weight.mul_(1 - rate * group["weight_decay"]).sub_(rate * step)
+            weight.mul_(1 - own_rate * group["weight_decay"]).sub_(own_rate * step)
 
 
 def _have_gradients(parameters: Sequence[Tensor]) -> Tensor:
@@ -67,7 +67,7 @@ def _have_gradients(parameters: Sequence[Tensor]) -> Tensor:
     found = torch.stack([(_local(parameter.grad) != 0).any() for parameter in parameters if parameter.grad is not None])
     found = found.to(parameters[0].dtype)
     if isinstance(parameters[0], DTensor):  # a shard may see nothing where another one does
-        dist.all_reduce(found, dist.ReduceOp.MAX, parameters[0].device_mesh.get_group())
+        dist.all_reduce(found, dist.ReduceOp.MAX)
     return found
 
 
