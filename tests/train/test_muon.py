@@ -17,6 +17,15 @@ from goldiclip.train.optim import build_optimizer, kind_of, parameter_groups
 from synthetic import make_batch
 
 
+def after_a_step(config: Config) -> tuple[Learner, torch.optim.Optimizer]:
+    learner = Learner(config)
+    optimizer = build_optimizer(learner, config)
+    learner(make_batch(config, 3)).total.backward()
+    optimizer.step()
+    learner.zero_grad()
+    return learner, optimizer
+
+
 def polar(matrix: Tensor) -> Tensor:
     """U·Vᵀ, exactly."""
     u, _, vh = torch.linalg.svd(matrix, full_matrices=False)
@@ -81,13 +90,8 @@ def test_three_steps_are_torchs_own() -> None:
 
 def test_a_matrix_that_a_step_says_nothing_of_stays_where_it_is(full_run: Callable[..., Config]) -> None:
     """Its momentum fades, and made orthogonal would not: a task that is absent for long would drive its layers away."""
-    config = full_run("optim.method=muon")
-    learner = Learner(config)
-    optimizer = build_optimizer(learner, config)
-    learner(make_batch(config, 3)).total.backward()
-    optimizer.step()
-    learner.zero_grad()
-    learner(make_batch(config, 3, tasks=[()] * 3)).total.backward()
+    learner, optimizer = after_a_step(full_run("optim.method=muon"))
+    learner(make_batch(learner.config, 3, tasks=[()] * 3)).total.backward()
     matrices = [p for group in optimizer.param_groups if group["kind"] == "matrix" for p in group["params"]]
     silent = [parameter for parameter in matrices if not parameter.grad.any()]
     spoken = [parameter for parameter in matrices if parameter.grad.any()]
@@ -144,23 +148,17 @@ def test_what_is_no_matrix_moves_as_adamw_moves_it(full_run: Callable[..., Confi
             assert is_same == (kind_of(name, ours, "muon") != "matrix"), name
 
 
-def test_a_step_told_that_it_is_bad_changes_nothing(full_run: Callable[..., Config]) -> None:
-    config = full_run("optim.method=muon")
-    learner = Learner(config)
-    optimizer = build_optimizer(learner, config)
-    learner(make_batch(config, 3)).total.backward()
-    optimizer.step()
-    learner.zero_grad()
-    batch = make_batch(config, 3)
+def test_a_step_that_is_bad_moves_nothing_and_leaves_what_went_wrong_to_be_seen(
+    full_run: Callable[..., Config],
+) -> None:
+    learner, optimizer = after_a_step(full_run("optim.method=muon"))
+    batch = make_batch(learner.config, 3)
     learner(batch).total.backward()
     for parameter in learner.parameters():
         if parameter.grad is not None:
             parameter.grad.fill_(math.nan)
     optimizer.found_inf = torch.tensor(1.0)  # type: ignore[attr-defined]
     weights = [parameter.detach().clone() for parameter in learner.parameters()]
-    moments = [{name: value.clone() for name, value in held.items()} for held in optimizer.state.values()]
     optimizer.step()
     assert all(torch.equal(now, then) for now, then in zip(learner.parameters(), weights, strict=True))
-    for now, then in zip(optimizer.state.values(), moments, strict=True):
-        assert all(torch.equal(now[name], then[name]) for name in then)
-    assert blame(learner, batch).startswith("gradients of"), "what went wrong is still there"
+    assert blame(learner, batch).startswith("gradients of")

@@ -119,9 +119,12 @@ def test_clipping_leaves_the_balance_alone_and_bounds_the_rest(learner: Learner)
     assert gradient_norms(learner)["all"] == pytest.approx(0.5, rel=1e-4), "what is small enough stays"
 
 
-def test_a_step_told_that_it_is_bad_changes_nothing(learner: Learner, full_run: Callable[..., Config]) -> None:
+@pytest.mark.parametrize("method", ["adamw", "muon"])
+def test_a_step_told_that_it_is_bad_changes_nothing(
+    method: str, learner: Learner, full_run: Callable[..., Config]
+) -> None:
     """Neither a weight nor a moment nor the count: so the verdict may reach the host later than the optimiser."""
-    optimizer = build_optimizer(learner, full_run())
+    optimizer = build_optimizer(learner, full_run(f"optim.method={method}"))
     learner(make_batch(learner.config, 3)).total.backward()
     optimizer.step()
     optimizer.found_inf = torch.tensor(1.0)  # type: ignore[attr-defined]
