@@ -49,9 +49,13 @@ class Repeated(LocalStore):
         return super().blocks([place % held for place in places])
 
 
-@torch.inference_mode()
 def million(folder: Path, rows: int, blocks: int, repeats: int) -> None:
     engine = Engine(GoldiCLIP(replace(Model(), decoder_depth=0)), image_size=224, device="cpu")
+    with torch.inference_mode():
+        measure(engine, folder, rows, blocks, repeats)
+
+
+def measure(engine: Engine, folder: Path, rows: int, blocks: int, repeats: int) -> None:
     write(folder, engine, rows, blocks)
     index = Index.open(folder, engine)
     index.store = Repeated(folder, FORMAT.width, FORMAT.num_bytes)
