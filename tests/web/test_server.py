@@ -12,6 +12,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -262,14 +263,17 @@ def test_ten_times_too_many_are_sent_away_and_the_rest_is_answered(client: httpx
 def test_no_more_uploads_arrive_than_memory_is_meant_for(client: httpx.Client, server: Server) -> None:
     """Half a body takes as much memory as a whole one, for as long as its sender likes to wait."""
     head = b"POST /api/uploads HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 1_000
-    halves = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]
-    for connection in halves:
-        connection.sendall(head)
     picture_of = encoded(picture(3))
-    statuses = _until(503, lambda: upload(client, picture_of).status_code)
-    assert statuses[-1] == 503
-    for connection in halves:
-        connection.close()
+    with ExitStack() as halves:
+
+        def one_more_half_and_a_whole() -> int:
+            connection = halves.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            connection.sendall(head)
+            return upload(client, picture_of).status_code
+
+        statuses = _until(503, one_more_half_and_a_whole)
+        assert statuses[-1] == 503
+        assert len(statuses) >= 5, "until there are as many halves as there is room for, a whole one is taken"
     assert _until(200, lambda: upload(client, picture_of).status_code)[-1] == 200
 
 
