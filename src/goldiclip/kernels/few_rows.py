@@ -19,13 +19,13 @@ MOST_ROWS = 64
 class FewRows(TorchFunctionMode):
     """Inside, `F.linear` of a few rows and one of these weights takes what was laid out. Other calls are torch's.
 
-    So is a product by a weight that has been written to or moved since, in whatever way its diagonal tells.
+    So is a product by a weight that has been written to or moved since, as far as its diagonal tells.
     """
 
     def __init__(self, weights: Iterable[Tensor]) -> None:
         super().__init__()
         kept = [weight for weight in weights if _can_be_laid_out(weight)]
-        self.laid_out = {id(weight): (weight, _looks(weight), _laid_out(weight)) for weight in kept}
+        self.laid_out = {id(weight): (weight, _fingerprint(weight), _laid_out(weight)) for weight in kept}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.linear and not kwargs and self._takes(*args):
@@ -39,11 +39,11 @@ class FewRows(TorchFunctionMode):
             return False
         if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
             return False
-        known, looked, _ = self.laid_out.get(id(weight), (None, None, None))
-        return known is weight and looked == _looks(weight)
+        known, fingerprint, _ = self.laid_out.get(id(weight), (None, None, None))
+        return known is weight and fingerprint == _fingerprint(weight)
 
 
-def _looks(weight: Tensor) -> tuple[int, int, float]:
+def _fingerprint(weight: Tensor) -> tuple[int, int, float]:
     """What changes when a weight does; its version alone does not see what is written through `.data`."""
     return weight._version, weight.data_ptr(), float(weight.detach().diagonal().sum())
 

@@ -3,8 +3,7 @@
     q·(W_k LN(k) + b_k) = (W_k^T q)·LN(k) + q·b_k
     sum_l a_l (W_v LN(v_l) + b_v) = W_v (sum_l a_l LN(v_l)) + b_v sum_l a_l
 
-The same numbers as the plain path for L·D·H·M products instead of L·D·D: a search re-ranks with one text. Patches that
-were stored as bytes are multiplied as bytes where a processor does that natively.
+The same numbers as the plain path for L·D·H·M products instead of L·D·D: a search re-ranks with one text.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from goldiclip.kernels.whole_numbers import against_each, multiplies_bytes, sums_of_each
+from goldiclip.kernels.stored import against_each, sums_of_each
 from goldiclip.model.similarity import paired_cosines
 
 if TYPE_CHECKING:
@@ -45,30 +44,12 @@ def folded_cosines(
             F.layer_norm(patches, patches.shape[-1:], eps=norm.eps)
             for patches, norm in ((keys, pooling.norm_key), (values, pooling.norm_value))
         )
-    in_bytes = multiplies_bytes(seekers, keys)
-    logits = against_each(seekers, keys) if in_bytes else _against_each_in_floats(seekers, _floats(keys))
-    weights = F.pad(logits + constant.flatten()[:, None] * scale, (0, 1)).softmax(-1)[..., :-1]  # the sink left out
+    logits = against_each(seekers, keys) + constant.flatten()[:, None] * scale
+    weights = F.pad(logits, (0, 1)).softmax(-1)[..., :-1]  # (B, H·M, L), the sink left out
     mass = weights.sum(-1, keepdim=True)
-    gathered = sums_of_each(weights, values) if in_bytes else _sums_of_each_in_floats(weights, _floats(values))
-    gathered = gathered.to(texts.dtype) * (step or 1)
+    gathered = sums_of_each(weights, values).to(texts.dtype) * (step or 1)
     gathered = gathered * pooling.norm_value.weight + mass * pooling.norm_value.bias
     gathered = gathered.unflatten(1, (heads, num_texts))
     projected = torch.einsum("bhmw,hdw->bhmd", gathered, pooling.value.weight.unflatten(0, (heads, -1)))
     projected = projected + mass.unflatten(1, (heads, num_texts)) * pooling.value.bias.unflatten(0, (heads, 1, -1))
     return paired_cosines(pooling.out(projected.transpose(1, 2).flatten(2)), texts)
-
-
-def _floats(stored: Tensor) -> Tensor:
-    """Whatever has been stored, as numbers that a processor multiplies."""
-    return stored if stored.is_floating_point() and stored.dtype != torch.float16 else stored.float()
-
-
-def _against_each_in_floats(seekers: Tensor, keys: Tensor) -> Tensor:
-    """(B, H·M, L). A few seekers times many keys: a third of the time that keys times seekers take on a processor."""
-    logits = seekers.to(keys.dtype) @ keys.transpose(1, 2)
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-
-def _sums_of_each_in_floats(weights: Tensor, values: Tensor) -> Tensor:
-    """(B, H·M, D)."""
-    return weights.to(values.dtype) @ values

@@ -19,10 +19,10 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from goldiclip.config import Config, ConfigError, to_yaml
 from goldiclip.train.optim import named_gradients, part_of
+from goldiclip.train.parallel import local, whole
 from goldiclip.types import Batch, Texts
 
 SCHEMA = 1
@@ -50,8 +50,8 @@ def blame(learner: nn.Module, batch: Batch) -> str:
 
 def not_all_finite(tensors: Mapping[str, Tensor]) -> list[str]:
     """The names of tensors that hold a number which is none, on this rank."""
-    local = {name: tensor.to_local() if isinstance(tensor, DTensor) else tensor for name, tensor in tensors.items()}
-    return [name for name, tensor in local.items() if not bool(torch.isfinite(tensor).all())]
+    here = {name: local(tensor) for name, tensor in tensors.items()}
+    return [name for name, tensor in here.items() if not bool(torch.isfinite(tensor).all())]
 
 
 def _listed(names: list[str]) -> str:
@@ -68,7 +68,7 @@ def write_failure(
 
     Every rank calls this: sharded weights are made whole and all ranks' batches joined.
     """
-    weights = {f"learner.{name}": _whole(tensor) for name, tensor in learner.state_dict().items()}
+    weights = {f"learner.{name}": whole(tensor).detach().cpu().clone() for name, tensor in learner.state_dict().items()}
     batches = [batch.to("cpu")]
     if dist.is_initialized():
         gathered: list[Any] = [None] * dist.get_world_size()
@@ -84,11 +84,6 @@ def write_failure(
         path.unlink(missing_ok=True)
         return None
     return path
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-    return full.detach().cpu().clone()
 
 
 def join(batches: Iterable[Batch]) -> Batch:

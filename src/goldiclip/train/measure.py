@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from goldiclip.config import Config
 from goldiclip.learner import Learner
 from goldiclip.plan import flops_per_image
 from goldiclip.plan.devices import device_like
 from goldiclip.train.launch import Seat
+from goldiclip.train.parallel import whole
 from goldiclip.types import Losses, Ranks
 
 
@@ -27,7 +27,7 @@ class Numbers:
         scale = learner.student.scale
         local = {"total": losses.total, **{f"terms/{term}": value for term, value in losses.terms.items()}}
         told = {f"gradient_norm/{part}": norm for part, norm in norms.items()}
-        told |= {"scale": _whole(scale.scale).exp(), "bias": _whole(scale.bias)}
+        told |= {"scale": whole(scale.scale).exp(), "bias": whole(scale.bias)}
         averaged = ranks.mean(_stack([*local.values(), *losses.metrics.values()]))
         watched = torch.cat([averaged[: len(local)], _stack(told.values())])
         self.found_inf = 1.0 - torch.isfinite(watched).all().float()
@@ -44,10 +44,6 @@ class Numbers:
 
 def _stack(values: Any) -> Tensor:
     return torch.stack([value.detach().float().reshape(()) for value in values])
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def _to_host(vector: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:

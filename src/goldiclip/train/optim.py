@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from goldiclip.config import Config, ConfigError, Optim
 from goldiclip.train.muon import Muon
+from goldiclip.train.parallel import local, whole
 
 Kind = Literal["matrix", "decay", "no_decay", "scalar"]
 
@@ -168,16 +168,11 @@ def gradient_norms(learner: nn.Module) -> dict[str, Tensor]:
 
 
 def _norm(tensors: Sequence[Tensor]) -> Tensor:
-    norm = nn.utils.get_total_norm(tensors)
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return whole(nn.utils.get_total_norm(tensors))
 
 
 def clip_gradients(learner: nn.Module, norm: Tensor, largest: float) -> None:
     """Scale all gradients but those of the σ down to a joint norm of at most `largest`; `norm` is what it is now."""
     scale = (largest / (norm + 1e-6)).clamp(max=1.0).nan_to_num(nan=1.0)
-    gradients = [_local(gradient) for name, gradient in named_gradients(learner) if part_of(name) != "balance"]
+    gradients = [local(gradient) for name, gradient in named_gradients(learner) if part_of(name) != "balance"]
     torch._foreach_mul_(gradients, scale)
-
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from goldiclip.learner import Learner
@@ -25,6 +26,16 @@ from goldiclip.types import Alone, Ranks
 BUCKET_ELEMENTS = 2**24
 # Kinds of calls that a part is compiled for: sizes of views, micro-batches whole and last, with and without gradient.
 MOST_SHAPES = 32
+
+
+def local(tensor: Tensor) -> Tensor:
+    """What of it lies here."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of it; every rank has to ask."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def current_ranks() -> Ranks:

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from goldiclip.config import Config, ConfigError
 from goldiclip.data.views import render
@@ -25,6 +24,7 @@ from goldiclip.model.similarity import LogitScale
 from goldiclip.model.weights import Report, fill
 from goldiclip.train.checkpoint import load_tensors, newest
 from goldiclip.train.folder import RunFolder
+from goldiclip.train.parallel import whole
 from goldiclip.types import Batch, Ranks
 
 Say = Callable[[str], None]
@@ -121,11 +121,11 @@ def solve(cosines: Tensor, target: Tensor, weight: Tensor, ranks: Ranks, steps: 
 
     Every rank brings its own cosines and all find the same answer. The scale stays in [1, 100], as the model's does.
     """
-    positive, whole = (float(ranks.sum((weight * part).sum())) for part in (target, torch.ones_like(target)))
-    if not 0 < positive < whole:
+    positive, total = (float(ranks.sum((weight * part).sum())) for part in (target, torch.ones_like(target)))
+    if not 0 < positive < total:
         raise ConfigError("optim.fit_scalars_steps needs batches with pairs and non-pairs; raise run.batch above 1")
     features = torch.stack([cosines, torch.ones_like(cosines)])
-    solution = torch.tensor([10.0, math.log(positive / (whole - positive))]).to(cosines)
+    solution = torch.tensor([10.0, math.log(positive / (total - positive))]).to(cosines)
 
     def loss(at: Tensor) -> Tensor:
         return ranks.sum(F.binary_cross_entropy_with_logits(at @ features, target, weight, reduction="sum"))
@@ -166,7 +166,7 @@ def write_encoder(learner: Learner, config: Config, folder: RunFolder, is_first:
 
     Every rank calls this: sharded weights are made whole.
     """
-    trained = {name: _whole(tensor) for name, tensor in learner.student.state_dict().items()}
+    trained = {name: whole(tensor).detach().cpu() for name, tensor in learner.student.state_dict().items()}
     if not is_first:
         return
     if config.run.wise_ft < 1 and folder.start.is_dir():
@@ -174,10 +174,6 @@ def write_encoder(learner: Learner, config: Config, folder: RunFolder, is_first:
     model = GoldiCLIP(config.model)
     model.load_state_dict(trained)
     save_model(model, config, folder.encoder)
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().cpu()
 
 
 def averaged(trained: dict[str, Tensor], start: dict[str, Tensor], share: float) -> dict[str, Tensor]:
